@@ -26,8 +26,8 @@ import control  # noqa: E402
 import control.table  # noqa: E402
 import kernel  # noqa: E402
 import kernel.table  # noqa: E402
-import machine  # noqa: E402
 import measure  # noqa: E402
+import measured_machine  # noqa: E402
 import network  # noqa: E402
 import network.table  # noqa: E402
 import paths  # noqa: E402
@@ -95,10 +95,6 @@ def trace(wanted: list[str]) -> dict[str, Any]:
     return run_isolated([BENCH / "trace/measure.py", *wanted], environment)
 
 
-def verdicts(rows: list[targets.Row]) -> dict[str, str]:
-    return {row.what.strip(): row.verdict for row in rows if row.verdict}
-
-
 def main(wanted: list[str]) -> int:
     wanted = [figure for name in wanted for figure in GROUPS.get(name, (name,))]
     known = [figure for group in GROUPS.values() for figure in group]
@@ -109,17 +105,18 @@ def main(wanted: list[str]) -> int:
     load = os.getloadavg()[0]
     results: dict[str, Any] = {
         "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
+        "machine": measured_machine.describe(),
         "load_before": round(load, 2),
     }
-    before = machine.cpu_time()
+    before = measured_machine.cpu_time()
+    judged: list[targets.Row] = []
     if load > 0.5:
         print(f"the machine is not idle (load {load:.2f}): expect worse tails and rates")
     of_trace = [name for name in wanted if name in measure.FIGURES]
     if of_trace or not wanted:
         found = results["trace"] = trace(of_trace)
         print(table.render(found))
-        results["verdicts"] = verdicts(targets.rows(table.PARTS, found))
+        judged += targets.rows(table.PARTS, found)
         results["notes"] = list(table.notes(found))
     for name, parts, notes in (
         ("timeline", timeline.table.PARTS, timeline.table.notes),
@@ -135,9 +132,10 @@ def main(wanted: list[str]) -> int:
             found = results[name] = run(["-m", name, *of_group], {})
             rows, said = targets.rows(parts, found), list(notes(found))
             print(targets.render(rows, said))
-            results.setdefault("verdicts", {}).update(verdicts(rows))
+            judged += rows
             results.setdefault("notes", []).extend(said)
-    results["steal"] = machine.stolen_share(before)
+    results["verdicts"] = targets.verdicts(judged)
+    results["steal"] = measured_machine.stolen_share(before)
     place = BENCH / "results"
     place.mkdir(exist_ok=True)
     file = place / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}.json"

@@ -34,6 +34,8 @@ CRATES: dict[str, set[str]] = {
     "phase": set(),
     "timer": {"time"},
     "quantity": set(),
+    "stm": set(),
+    "stm-shared": {"stm"},
     "features": {"time"},
     "messages": {"quantity"},
     "emulate": {"time", "trace", "phase", "timer", "quantity"},

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from kernel import drain, loop, why
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from subprocess import SubprocessError
+from typing import Any
+
+from kernel import drain, loop, unmeasured, why
+
+
+def _or_skipped(measure: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """The figure, or why it cannot be taken."""
+    try:
+        return measure(folder)
+    except (OSError, RuntimeError, SubprocessError) as error:
+        return {"skipped": str(error)[-500:]}
+
 
 FIGURES = {
-    "kernel-loop": loop.measure,
-    "kernel-drain": drain.measure,
-    "kernel-why": why.measure,
+    "kernel-loop": partial(_or_skipped, loop.measure),
+    "kernel-drain": partial(_or_skipped, drain.measure),
+    "kernel-unmeasured": partial(_or_skipped, unmeasured.measure),
+    "kernel-why": partial(_or_skipped, why.measure),
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-LOOPSCOPE = Path(sys.executable).parent / "loopscope"
+from kernel import runs
+
 SECONDS = 5
 # Events a second of one processor: two for each call.
 RATES = (200_000, 500_000, 1_000_000, 1_500_000, 2_000_000)
@@ -25,37 +25,29 @@ trace: {{kernel: ["syscall:*"]}}
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """By rate: events that were made and dropped, and the time that `loopscope run` took."""
-    program = folder / "calls"
-    source = Path(__file__).parent / "calls.c"
-    subprocess.run(["cc", "-O2", source, "-o", program], check=True)
+    """By rate: events that were made and dropped, bytes of one, seconds of `loopscope run`."""
+    program = runs.compiled("calls.c", folder)
     found = []
     for rate in RATES:
-        text = EXPERIMENT.format(program=program, rate=rate // 2, seconds=SECONDS)
-        (folder / "drain.yaml").write_text(text)
-        words = [
-            LOOPSCOPE,
-            "run",
-            folder / "drain.yaml",
-            "--runs",
-            folder / f"runs-{rate}",
-            "--json",
-        ]
+        print(f"  kernel-drain, {rate} events/s for {SECONDS} s", file=sys.stderr, flush=True)
+        of_rate = folder / str(rate)
+        of_rate.mkdir()
+        experiment = of_rate / "drain.yaml"
+        experiment.write_text(EXPERIMENT.format(program=program, rate=rate // 2, seconds=SECONDS))
         began = time.monotonic()
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        counts = runs.recorded(runs.results_of(experiment))["classes"]["syscall"]
         took = time.monotonic() - began
-        if not done.stdout:
-            return {"skipped": done.stderr[-500:]}
-        kernel = json.loads(done.stdout)["kernel"]
-        if kernel["unrecorded"]:
-            return {"skipped": str(kernel["unrecorded"])}
-        counts = kernel["classes"]["syscall"]
+        pages = (of_rate / "runs/drain/latest").glob("base/*/hosts/*/kernel/syscall/*")
         found.append(
             {
                 "asked": rate,
                 "made": counts["emitted"] / SECONDS,
                 "dropped": counts["dropped"],
+                "event_bytes": round(
+                    sum(each.stat().st_size for each in pages) / counts["recorded"], 1
+                ),
                 "seconds": round(took, 2),
             }
         )
+        shutil.rmtree(of_rate)
     return {"seconds": SECONDS, "rates": found}

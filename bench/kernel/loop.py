@@ -2,154 +2,167 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pwd
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from targets import spread
+import measured_machine
+from targets import added, spread
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kernel import runs
+from kernel.peers import Peer, tracepoints
+from loopscope.experiment.kernel_events import AUTO
 
-LOOPSCOPE = Path(sys.executable).parent / "loopscope"
 EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments/pipeline.yaml"
 ROUNDS = 9
 COUNT = 2000
-PATTERNS = "[sched:*, irq:*, softirq:*]"
-# The tracepoints of `auto`, as peers name them.
-TRACEPOINTS = [
-    "sched:sched_switch",
-    "sched:sched_waking",
-    "sched:sched_process_fork",
-    "irq:irq_handler_entry",
-    "irq:irq_handler_exit",
-    "irq_vectors:local_timer_entry",
-    "irq_vectors:local_timer_exit",
-]
-PEERS = ("perf record", "trace-cmd record")
+TRACE = 'trace: {user: ["pipe:*"]}'
+# The node whose port is filtered by.
+NODE = "with: {to: node2}"
+PORT = 7001
 # What an ordinary user gets, who may not record events: counts of threads and stamps of sockets.
 USER = "nobody"
-OF_USER = ("off, no root", "auto, no root")
-KINDS = ("off", "auto", PATTERNS, "[sleep:*]", "[tcp:*]", "[call:*]", "full", *PEERS, *OF_USER)
+# Before the name of a class: what one of its events costs, ns.
+COST = "event_ns of "
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is recorded of the kernel: `trace: kernel`, `kernel_filters`, and by a peer."""
+
+    kernel: str = "off"
+    filters: str = ""
+    peer: str = ""
+    patterns: Sequence[str] = ()
+    """On the events that the peer records."""
+    of_user: bool = False
+
+    @property
+    def base(self) -> str:
+        """The kind without a recording that it is compared with."""
+        return "off, no root" if self.of_user else "off"
+
+
+PATTERNS = ("sched:*", "irq:*", "softirq:*")
+TEXT = f"[{', '.join(PATTERNS)}]"
+LEDGERS = "[tcp:*, udp:*, call:*]"
+FILTERS = f"{{ports: [{PORT}], devices: [data0], calls_over: 100us}}"
+RECORDED = {"auto": AUTO, TEXT: PATTERNS, "full": ("*",)}
+KINDS = {
+    "off": Kind(),
+    **{text: Kind(text) for text in ("auto", TEXT, "[sleep:*]", "[tcp:*]", "[call:*]", LEDGERS)},
+    f"{LEDGERS}, filtered": Kind(LEDGERS, filters=FILTERS),
+    "full": Kind("full"),
+    **{
+        f"{peer} record: {text}": Kind(peer=peer, patterns=patterns)
+        for text, patterns in RECORDED.items()
+        for peer in ("perf", "trace-cmd")
+    },
+    "off, no root": Kind(of_user=True),
+    "auto, no root": Kind("auto", of_user=True),
+}
 
 
 def measure(folder: Path) -> dict[str, Any]:
     """p50 and p99 of the loop with each kind of recording, in rounds that take them in turn.
 
-    By kind: ns, ratios to the same round without recording, and of our own events and bytes.
+    By kind: ns, the machine's CPU time, what both are more than in the same round without
+    recording, ratios to that, and of the events that were recorded.
     """
-    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
-    skipped: dict[str, str] = {}
-    for _ in range(ROUNDS):
-        for kind in KINDS:
-            if kind in skipped:
-                continue
-            try:
-                result = _once(folder, kind)
-            except (OSError, RuntimeError) as error:
-                skipped[kind] = str(error)[-300:]
-                continue
-            for name, value in result.items():
-                found[kind].setdefault(name, []).append(value)
-    return {
-        "messages": COUNT,
-        "rounds": ROUNDS,
-        "kinds": {
-            kind: _summary(each, found[OF_USER[0] if kind in OF_USER else "off"])
-            for kind, each in found.items()
-            if each
-        },
-        "skipped": skipped,
+    every = {name: partial(_once, folder, kind) for name, kind in KINDS.items()}
+    found = runs.in_turns("kernel-loop", ROUNDS, every)
+    values = found.pop("values")
+    kinds = {
+        name: _summary(each, values[KINDS[name].base])
+        for name, each in values.items()
+        if KINDS[name].base in values
     }
+    return {"messages": COUNT, **found, "kinds": kinds}
 
 
 def _summary(found: dict[str, list[float]], off: dict[str, list[float]]) -> dict[str, Any]:
-    summary: dict[str, Any] = {name: spread(values) for name, values in found.items()}
+    summary: dict[str, Any] = {
+        name: spread(values) for name, values in found.items() if not name.startswith(COST)
+    }
+    costs = {name: values for name, values in found.items() if name.startswith(COST)}
+    summary["event_ns"] = {name.removeprefix(COST): spread(each) for name, each in costs.items()}
     for name in ("p50_ns", "p99_ns"):
         pairs = zip(found[name], off[name], strict=False)
         summary[f"{name}_ratio"] = spread([with_it / without for with_it, without in pairs])
+    for name in ("p50_ns", "p99_ns", "cpu"):
+        summary[f"{name}_added"] = added(found[name], off[name])
     return summary
 
 
-def _once(folder: Path, kind: str) -> dict[str, float]:
-    peer = kind.partition(" ")[0] if kind in PEERS else None
-    recorded = "off" if peer else kind.partition(",")[0] if kind in OF_USER else kind
-    text = EXPERIMENT.read_text().replace(
-        'trace: {user: ["pipe:*"]}', f"trace: {{user: ['pipe:*'], kernel: {recorded}}}"
-    )
-    if "kernel:" not in text:
-        raise RuntimeError("the pipeline's trace section has another form")
+def experiment(kind: Kind) -> str:
+    """The pipeline with a kind of recording, as a file has it."""
+    text = EXPERIMENT.read_text()
+    if TRACE not in text or NODE not in text:
+        raise RuntimeError("the pipeline has another form")
+    filters = f", kernel_filters: {kind.filters}" if kind.filters else ""
+    text = text.replace(TRACE, f"trace: {{user: ['pipe:*'], kernel: {kind.kernel}{filters}}}")
+    return text.replace(NODE, f"with: {{to: node2, port: {PORT}}}")
+
+
+def _once(folder: Path, kind: Kind) -> dict[str, float]:
     # What the bench makes is its user's alone.
-    folder = Path(tempfile.mkdtemp(dir=None if kind in OF_USER else folder, prefix="loop-"))
+    folder = Path(tempfile.mkdtemp(dir=None if kind.of_user else folder, prefix="loop-"))
     file = folder / "pipeline.yaml"
-    file.write_text(text)
-    words = [LOOPSCOPE, "run", file, "-p", f"count={COUNT}", "--runs", folder / "runs", "--json"]
-    environment = dict(os.environ)
-    if kind in OF_USER:
-        become = ["setpriv", f"--reuid={USER}", f"--regid={pwd.getpwnam(USER).pw_gid}"]
-        words = [*become, "--clear-groups", *words]
-        environment |= {"HOME": str(folder), "LOOPSCOPE_STATE_DIR": str(folder / "state")}
+    file.write_text(experiment(kind))
+    within: list[str] = []
+    environment: dict[str, str] = {}
+    if kind.of_user:
+        group = pwd.getpwnam(USER).pw_gid
+        within = ["setpriv", f"--reuid={USER}", f"--regid={group}", "--clear-groups"]
+        environment = {"HOME": str(folder), "LOOPSCOPE_STATE_DIR": str(folder / "state")}
         shutil.chown(folder, USER)
-    beside: AbstractContextManager[None] = _peer(peer, folder) if peer else nullcontext()
+    found: dict[str, float] = {}
     try:
-        with beside:
-            done = subprocess.run(
-                words, capture_output=True, text=True, check=False, env=environment, cwd=folder
+        events = tracepoints(kind.patterns)
+        with Peer(kind.peer, events, folder) if kind.peer else nullcontext() as peer:
+            results = runs.results_of(
+                file,
+                "-p",
+                f"count={COUNT}",
+                measured=_measured(found, peer),
+                within=within,
+                environment=environment,
             )
-        if not done.stdout:
-            raise RuntimeError(done.stderr)
-        return _figures(json.loads(done.stdout), kind, folder)
+            if peer is not None:
+                found |= peer.figures()
+        return found | _figures(results, kind, folder)
     finally:
         shutil.rmtree(folder)
 
 
-def _figures(results: dict[str, Any], kind: str, folder: Path) -> dict[str, float]:
+@contextmanager
+def _measured(found: dict[str, float], peer: Peer | None) -> Iterator[None]:
+    """Finds the machine's CPU time meanwhile, as a share of one CPU. The peer ends with it."""
+    began, busy = time.monotonic(), measured_machine.busy_time()
+    yield
+    found["cpu"] = (measured_machine.busy_time() - busy) / (time.monotonic() - began)
+    if peer is not None:
+        peer.stop()
+
+
+def _figures(results: dict[str, Any], kind: Kind, folder: Path) -> dict[str, float]:
     """What a run's results and files say."""
     loop = results["paths"]["loop"]
     found = {"p50_ns": loop["p50_ns"], "p99_ns": loop["p99_ns"]}
     if kernel := results.get("kernel"):
-        if kernel["unrecorded"] and kind not in OF_USER:
-            raise RuntimeError(str(kernel["unrecorded"]))
+        if not kind.of_user:
+            runs.recorded(results)
         classes = kernel["classes"].values()
         found["events"] = sum(each["emitted"] for each in classes)
         found["dropped"] = sum(each["dropped"] for each in classes)
-        if kernel["event_ns"]:
-            # The scheduler's, where there are several: most events cost as much.
-            costs = kernel["event_ns"]
-            found["event_ns"] = costs.get("sched", next(iter(costs.values())))
+        found |= {COST + name: ns for name, ns in kernel["event_ns"].items()}
         pages = (folder / "runs/pipeline/latest").glob("base/*/hosts/*/kernel/*/*")
         found["bytes"] = sum(each.stat().st_size for each in pages if each.is_file())
     return found
-
-
-@contextmanager
-def _peer(peer: str, folder: Path) -> Iterator[None]:
-    """The peer records the same tracepoints of all processors meanwhile."""
-    program = shutil.which(peer)
-    if program is None:
-        raise RuntimeError(f"{peer} is not installed: scripts/setup --bench")
-    events = [word for event in TRACEPOINTS for word in ("-e", event)]
-    output = folder / f"{peer}.data"
-    words = [program, "record", *(["-a"] if peer == "perf" else []), *events, "-o", str(output)]
-    with subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        time.sleep(1.0)
-        if process.poll() is not None:
-            assert process.stderr is not None
-            raise RuntimeError(process.stderr.read())
-        try:
-            yield
-        finally:
-            process.send_signal(2)
-            process.communicate(timeout=60)
-    for file in folder.glob(f"{peer}.data*"):
-        file.unlink()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from targets import spread
 
-LOOPSCOPE = Path(sys.executable).parent / "loopscope"
+from kernel import runs
+
 MESSAGES = 10_000
 ROUNDS = 5
+LIMIT_S = 120
 EXPERIMENT = """\
 name: many
 hosts: [h1, h2]
@@ -48,36 +50,34 @@ for table in ("sched_switch", "sched_waking"):
 
 def measure(folder: Path) -> dict[str, Any]:
     """Seconds of each command, and how many messages and kernel events the run has."""
-    program = folder / "turns"
-    source = Path(__file__).parent / "turns.c"
-    subprocess.run(["cc", "-O2", source, "-o", program], check=True)
+    messages = int(os.environ.get("LOOPSCOPE_BENCH_MESSAGES", MESSAGES))
+    program = runs.compiled("turns.c", folder)
     last = max(os.sched_getaffinity(0))
-    text = EXPERIMENT.format(program=program, processor=last, messages=MESSAGES)
-    (folder / "many.yaml").write_text(text)
-    words = [LOOPSCOPE, "run", folder / "many.yaml", "--runs", folder / "runs", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        return {"skipped": done.stderr[-500:]}
-    kernel = json.loads(done.stdout)["kernel"]
-    if kernel["unrecorded"]:
-        return {"skipped": str(kernel["unrecorded"])}
+    experiment = folder / "many.yaml"
+    experiment.write_text(EXPERIMENT.format(program=program, processor=last, messages=messages))
+    print(f"  kernel-why: a run of {messages} messages", file=sys.stderr, flush=True)
+    classes = runs.recorded(runs.results_of(experiment))["classes"].values()
     run = folder / "runs/many/latest"
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "floor": [sys.executable, "-c", FLOOR, run],
-        "worst 10": [LOOPSCOPE, "why", run, "--worst", "10"],
-        "rank": [LOOPSCOPE, "why", run, "--rank", "--over", "0ns"],
-        "all": [LOOPSCOPE, "why", run, "--over", "0ns", "--json"],
+        "worst 10": [runs.LOOPSCOPE, "why", run, "--worst", "10"],
+        "rank": [runs.LOOPSCOPE, "why", run, "--rank", "--over", "0ns"],
+        "all": [runs.LOOPSCOPE, "why", run, "--over", "0ns", "--json"],
     }
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(ROUNDS):
-        for name, command in commands.items():
-            began = time.monotonic()
-            subprocess.run(command, capture_output=True, check=True)
-            seconds[name].append(time.monotonic() - began)
+
+    def seconds(command: list[str | Path]) -> dict[str, float]:
+        began = time.monotonic()
+        words = [*runs.bounded(LIMIT_S), *command]
+        subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+        return {"seconds": time.monotonic() - began}
+
+    every = {name: partial(seconds, command) for name, command in commands.items()}
+    found = runs.in_turns("kernel-why", ROUNDS, every)
     return {
-        "messages": MESSAGES,
-        "events": sum(each["recorded"] for each in kernel["classes"].values()),
-        "dropped": sum(each["dropped"] for each in kernel["classes"].values()),
-        "rounds": ROUNDS,
-        "seconds": {name: spread(each) for name, each in seconds.items()},
+        "messages": messages,
+        "events": sum(each["recorded"] for each in classes),
+        "dropped": sum(each["dropped"] for each in classes),
+        "rounds": found["rounds"],
+        "skipped": found["skipped"],
+        "seconds": {name: spread(each["seconds"]) for name, each in found["values"].items()},
     }

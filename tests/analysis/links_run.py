@@ -49,9 +49,10 @@ def segment(asked, came=0, dropped=(), **more):
     } | found
 
 
-def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
-    """`links` has by (from, to) the segments."""
-    files = root / "base" / str(repeat) / "hosts" / ROUTER / "components" / "_links" / "files"
+def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp", host=ROUTER):
+    """`links` has by (from, to) the segments; `host` is the one that emulates them."""
+    name = "_links" if host == ROUTER else f"_links-{host}"
+    files = root / "base" / str(repeat) / "hosts" / host / "components" / name / "files"
     files.mkdir(parents=True)
     (files.parent / "exit.json").write_text(json.dumps({"code": 0, "asked": "end"}))
     account = {"version": 1, "mover": mover, "why": "", "wait": "sleep", "hosts": list(hosts)}
@@ -63,7 +64,7 @@ def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
     (files / "links.json").write_text(json.dumps(account))
 
 
-def write_events(root: Path, packets, err=0, repeat=1, ago=0):
+def write_events(root: Path, packets, err=0, repeat=1, ago=0, host=ROUTER):
     """`packets`: (from, to, number, id, arrival, departures), hosts by index; told `ago` later."""
     enqueued = [(came, id, number, a, b) for a, b, number, id, came, _ in packets]
     departed = [(at, id, number, a, b) for a, b, number, id, _, left in packets for at in left]
@@ -79,7 +80,7 @@ def write_events(root: Path, packets, err=0, repeat=1, ago=0):
                 "tid": pa.array([7] * n, pa.int64()),
                 "err_ns": pa.array([err - -ago // 2000] * n, pa.int64()),
                 "counter": pa.array([None] * n, pa.uint64()),
-                "host": pa.array([ROUTER] * n, text),
+                "host": pa.array([host] * n, text),
                 "process": pa.array(["_links"] * n, text),
                 "id": pa.array([row[1] for row in rows], pa.int64()),
                 "number": pa.array([row[2] for row in rows], pa.uint64()),

@@ -127,6 +127,10 @@ def test_other_sleeps_and_no_record_of_page_faults(
     assert "page_faults" not in hop.parts[0].to_dict()
 
 
+STRANGER = 4
+"""A thread of no component."""
+
+
 class Named:
     """Threads by their numbers."""
 
@@ -134,21 +138,29 @@ class Named:
         del name
         return f"t{tid}"
 
+    def are_of_one(self, tid: int, other: int) -> bool:
+        return other != STRANGER and tid != other
+
 
 class Slept:
     """Sleeps of threads."""
 
-    def __init__(self, of: Mapping[int, str]) -> None:
+    def __init__(self, of: Mapping[int, str], holder: int | None = None) -> None:
         self._of = of
+        self._holder = holder
 
     def on(self, scheduling: Any, tid: int, until: int) -> str:
         del scheduling, until
         return self._of[tid]
 
+    def holder(self, scheduling: Any, tid: int, until: int) -> int | None:
+        del scheduling, tid, until
+        return self._holder
 
-def causes(kernel: Kernel, faults: Any = None, **slept: str) -> Causes:
-    """``slept``: in what threads slept, by names such as `t10`."""
-    sleeps: Any = Slept({int(name[1:]): text for name, text in slept.items()})
+
+def causes(kernel: Kernel, faults: Any = None, holder: int | None = None, **slept: str) -> Causes:
+    """``slept``: in what threads slept, by names such as `t10`; ``holder``: who has the locks."""
+    sleeps: Any = Slept({int(name[1:]): text for name, text in slept.items()}, holder)
     named: Any = Named()
     states: Any = None
     return Causes(kernel.scheduling(), named, sleeps, faults, states, None, "", "h1", "h2")
@@ -205,6 +217,22 @@ def test_a_holder_whose_cgroup_has_used_up_its_time() -> None:
     waited = "had to wait: its cgroup had used up its processor time"
     assert told.of(meanwhile) == f"t10 {waited}"
     assert told.of(sleep) == f"t20 slept in futex, woken by t10, which {waited}"
+
+
+@pytest.mark.parametrize(
+    ("holder", "text", "said"),
+    [
+        (40, "in futex", "in futex held by t40"),
+        (None, "in futex", "in futex"),
+        # Words that look like those of a lock, and a sleep in none.
+        (STRANGER, "in futex", "in futex"),
+        (40, "in read", "in read"),
+    ],
+)
+def test_the_holder_of_a_lock(holder: int | None, text: str, said: str) -> None:
+    sleep = Part("blocked", 100, 200, RECEIVER, None, SENDER)
+    told = causes(Kernel(ONE), holder=holder, t20=text)
+    assert told.of(sleep) == f"t20 slept {said}, woken by t10"
 
 
 @pytest.mark.parametrize(

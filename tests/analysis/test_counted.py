@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 
 import duckdb
@@ -170,21 +170,31 @@ def test_no_part_spans_what_is_known_to_be_between(seed: int) -> None:
     sender, receiver = end_of(counts, OTHER), end_of(counts, NODE)
     threads: set[str] = set()
     for _ in range(100):
-        begin, at, left, came, end = sorted(draw.sample(range(20 * MS, 380 * MS), 5))
+        instants = sorted(draw.sample(range(20 * MS, 380 * MS), 9))
+        begin, first, last, at, taken, left, returned, came, end = instants
         late = draw.randrange(left - at)
-        passage = Passage(("h1", "h2"), at, left, late, 1, 0)
-        for stamp, link in ((came, passage), (came, None), (None, passage)):
-            found = held(sender, receiver, begin, end, stamp, link)
+        passage = Passage(("h1", "h2"), at, left, late, 1, 0, taken, returned)
+        known = list(product((came, None), (passage, None), ((first, last), None)))
+        for stamp, link, gone in known[:-1]:
+            found = held(sender, receiver, begin, end, stamp, link, gone)
             ends = [*accumulate((ns for _, ns, _ in found), initial=begin)]
             marks = {begin, end} | ({came} if stamp else set())
-            marks |= {at, left - late, left} if link else set()
+            marks |= {at, left - late, max(taken, left - late), left} if link else set()
+            marks |= {returned} if link and stamp else set()
+            marks |= {first, last} if gone else set()
             assert marks <= {*ends} and ends[-1] == end
-            arrived = came if stamp else left
+            # What is known of where it was, the threads did not have it then.
+            inner = sorted(marks - {begin, end})
             for until, (name, _, cause) in zip(ends[1:], found, strict=True):
                 if name in ("runnable", "running", "blocked"):
-                    of = "other of h2" if until <= arrived else "node of h2"
-                    assert cause.startswith(of), found
+                    of = "other of h2" if until <= inner[0] else "node of h2"
+                    assert cause.startswith(of) and not inner[0] < until <= inner[-1], found
                     threads.add(of)
+            names = {until: name for until, (name, _, _) in zip(ends[1:], found, strict=True)}
+            is_wire = stamp is not None and (link is not None or gone is not None)
+            assert (names.get(came) == "wire") == is_wire
+            assert (names.get(taken) == "ring") == (link is not None and taken > left - late)
+            assert (names.get(returned) == "send") == (link is not None and stamp is not None)
     assert len(threads) == 2
 
 
@@ -196,3 +206,23 @@ def test_a_sleep_while_the_message_is_there_is_the_receivers() -> None:
     assert slept[0] == "blocked" and 30 * MS < slept[1] <= 50 * MS
     assert slept[2] == "node of h2 slept while it was in its socket"
     assert rest[:2] == ("unknown", 50 * MS - slept[1])
+
+
+def test_what_an_emulated_link_had_is_not_taken_for_the_wires() -> None:
+    counts = Kernel(looks(NODE, (0, 5, 0), (20, 5, 0), (50, 6, 0), (60, 6, 0))).counts()
+    ends = None, end_of(counts, NODE), 20 * MS, 50 * MS
+    left = (21 * MS, 21 * MS)
+    wire = held(*ends, 49 * MS, None, left)[1]
+    assert wire == ("wire", 28 * MS, "until it came to h2")
+    unknown = held(*ends, 49 * MS, None, left, "its packet is not known")[1]
+    assert unknown == ("unknown", 28 * MS, "its packet is not known; until it came to h2")
+
+
+def test_what_came_to_a_link_had_left_before() -> None:
+    """A stamp of what left is too late where its program was kept while it recorded the event."""
+    counts = Kernel(looks(NODE, (0, 5, 0), (20, 5, 0), (50, 6, 0), (60, 6, 0))).counts()
+    ends = None, end_of(counts, NODE), 20 * MS, 50 * MS
+    passage = Passage(("h1", "h2"), 21 * MS, 41 * MS, 0, 1, 0, 40 * MS, 41 * MS)
+    found = held(*ends, 42 * MS, passage, (22 * MS, 23 * MS))
+    assert [ns for _, ns, _ in found[:3]] == [1 * MS, 20 * MS, 1 * MS], found
+    assert found[1][2] == "the emulated link h1 → h2, as it is set"

@@ -23,7 +23,7 @@ from test_udp_ledger import Ledger as UdpEvents
 from typer.testing import CliRunner
 
 from loopscope.analysis.datagrams import between_hosts, datagrams, followed, pair
-from loopscope.analysis.ledger import Packets, Traffic
+from loopscope.analysis.ledger import Hop, Packets, Traffic
 from loopscope.analysis.messages import Messages, read_messages
 from loopscope.analysis.recorded_kernels import NothingRecordedError
 from loopscope.analysis.tcp_ledger import TcpLedger
@@ -112,7 +112,7 @@ def test_a_device_that_cuts_and_one_that_puts_together(base: int) -> None:
     ledger.arrive(8_000, 400, 100, upto=500)
     ledger.read(9_000, 500)
     made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
-    traffic = made.traffic(SENDER, 1_000, None, made, RECEIVER, 500 * MS)
+    traffic = made.traffic(Hop(SENDER, RECEIVER, 1_000, None, 500 * MS), made)
     assert traffic is not None
     found = pair(traffic, 0)
     assert found.length.tolist() == [2_000, 2_200, 2_900, 2_800]
@@ -132,7 +132,7 @@ def test_bytes_of_the_next_message_do_not_count() -> None:
     ledger.arrive(4_000, 0, 150, upto=150)
     ledger.read(5_000, 150)
     made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
-    traffic = made.traffic(SENDER, 1_000, 2_400, made, RECEIVER, 50_000)
+    traffic = made.traffic(Hop(SENDER, RECEIVER, 1_000, 2_400, 50_000), made)
     assert traffic is not None
     assert pair(traffic, 0).counts == Counter(packets=1, bytes=100)
 
@@ -148,7 +148,7 @@ def test_all_datagrams_of_a_message_count_and_the_one_that_was_lost() -> None:
     ledger.sent(6_500, 9, target="10.77.0.3:5000")
     ledger.sent(60_000, 10)
     made = ledger.made()
-    traffic = made.traffic(SENDER, 1_000, 59_000, made, RECEIVER, 50_000)
+    traffic = made.traffic(Hop(SENDER, RECEIVER, 1_000, 59_000, 50_000), made)
     assert traffic is not None
     assert traffic.left.first.tolist() == [0, 100, 200, 300]
     found = pair(traffic, 0)
@@ -157,7 +157,7 @@ def test_all_datagrams_of_a_message_count_and_the_one_that_was_lost() -> None:
     # It is not known which of two that are the same it was.
     ledger.sent(5_700, 2)
     twice = ledger.made()
-    assert twice.traffic(SENDER, 1_000, 59_000, twice, RECEIVER, 50_000) is None
+    assert twice.traffic(Hop(SENDER, RECEIVER, 1_000, 59_000, 50_000), twice) is None
 
 
 def test_a_fragment_that_overtakes_another_one() -> None:
@@ -174,7 +174,7 @@ def test_a_fragment_that_overtakes_another_one() -> None:
     ledger.ready(4_100)
     ledger.read(9_000)
     made = ledger.made()
-    traffic = made.traffic(SENDER, 1_000, None, made, RECEIVER, 50_000)
+    traffic = made.traffic(Hop(SENDER, RECEIVER, 1_000, None, 50_000), made)
     assert traffic is not None
     found = pair(traffic, 0)
     assert found.length.tolist() == [3_500 - 2_101, 4_000 - 2_100]
@@ -214,7 +214,7 @@ class Planted:
             add("tcp_send", at + 10 * US, SENDER, False, seq=seq, bytes=SIZE)
             last = 0
             for place in range(PER_MESSAGE):
-                segment = {"seq": seq + 500 * place, "bytes": 500}
+                segment = {"seq": seq + 500 * place, "bytes": 500, "tcp_flags": 0}
                 left = at + (20 + 100 * place) * US
                 came = max(left + 2 * MS + chance.randrange(100 * US), last + 1)
                 add("segment_out", left, SENDER, False, **segment)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 
 from loopscope.analysis.kernels import read_kernels
+from loopscope.experiment.kernel_events import AUTO, CLASSES, OF_MESSAGES
+from loopscope.report.rows import kernel_line
 
 FOUND = {"error": None, "asked": True, "absent": [], "threads_known": True}
+
+
+@dataclass
+class Plan:
+    """An experiment, as far as it says what is recorded of kernels."""
+
+    kernel: tuple[str, ...]
+    phases: tuple[Any, ...] = ()
+    alternate_ns: int | None = None
 
 
 class Kernel:
@@ -18,7 +32,7 @@ class Kernel:
     def __init__(self, switches: list[tuple[int, int, int]], **found: Any) -> None:
         self.kernels = {1: {"_kernel": {**FOUND, **found}}}
         self.kernel_accounts = ()
-        self.specification = None
+        self.specification: Plan | None = None
         self.tables = ["kernel.sched_switch"]
         self._con = duckdb.connect()
         rows = [
@@ -65,6 +79,33 @@ def test_classes_that_could_not_be_recorded_are_told_where_they_were_asked_for()
 
 def test_why_there_are_only_counts_is_told() -> None:
     run: Any = Kernel([(0, 0, 7), (0, 7, 0)], counts_only="takes root")
+    run.specification = Plan(AUTO)
     result, problems = read_kernels(run, {})
     assert result is not None and result.unrecorded == {"_kernel": "takes root"}
     assert problems == ["_kernel, repeat 1: kernel events: takes root"]
+    # Nothing was left out of what was not recorded at all.
+    assert result.left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left_out"),
+    [
+        (
+            AUTO,
+            {"softirq", "timer", "idle", "syscall", "fault", "block", "net", "tcp", "udp", "call"},
+        ),
+        # Messages are told from events of a class of their own.
+        ((*AUTO, *OF_MESSAGES["tcp"]), set(CLASSES) - {"sched", "irq", "sleep", "drop", "tcp"}),
+        (("sched:*", "irq:*"), set()),
+        ((), set()),
+    ],
+)
+def test_what_auto_leaves_out_is_told(patterns: tuple[str, ...], left_out: set[str]) -> None:
+    run: Any = Kernel([(0, 0, 7), (0, 7, 0)])
+    run.specification = Plan(patterns)
+    result, _ = read_kernels(run, {})
+    assert result is not None and set(result.left_out) == left_out
+    shown: Any = SimpleNamespace(kernel=result, paths=())
+    said = f"auto leaves out for their cost: {', '.join(result.left_out)}"
+    assert kernel_line(shown) == (said if left_out else "")
+    assert result.to_dict().get("left_out", []) == list(result.left_out)

@@ -317,7 +317,8 @@ def test_what_another_kernel_did_is_unknown() -> None:
     assert [(part.name, part.start, part.end) for part in parts] == [
         ("unknown", 1000, 1800),
         ("softirq", 1800, 2000),
-        ("wake-up", 2000, 2200),
+        ("softirq", 2000, 2100),
+        ("wake-up", 2100, 2200),
         ("running", 2200, 2500),
     ]
     assert parts[0].what.startswith("on its way from h2; before NET_RX")

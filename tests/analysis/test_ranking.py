@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def test_only_a_limit_on_time_makes_a_message_late() -> None:
     assert limit_of(expectation("p99", "<", is_time=True)) == 5_000
     assert limit_of(expectation("p99", ">", is_time=True)) is None
     assert limit_of(expectation("lost", "<", is_time=False)) is None
-    assert limit_of(expectation("jitter", "<", is_time=True)) is None
+    for difference in ("jitter", "deviation", "asymmetry"):
+        assert limit_of(expectation(difference, "<", is_time=True)) is None
     each = Requirement("", "time", "loop", Hop(0, 1), None, "<=", 7_000, None, Allowed(), None)
     assert limit_of(each) == 7_000
     order = Requirement("", "order", "loop", None, None, None, None, None, Allowed(), None)
@@ -94,8 +96,16 @@ def kernel_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     pq.write_table(table, folder / name / "part-0.parquet")
 
 
-def held_run(root: Path) -> Path:
-    """Twenty messages, each of which waits for 9 ms while another thread has the processor."""
+LATE = expectation("loop.p99 < 5ms", "p99", "<", 5 * MS)
+
+
+def held_run(
+    root: Path,
+    expect: Sequence[Expectation] = (LATE,),
+    lost: Sequence[int] = (),
+    waits: Sequence[int] = (9 * MS,) * 20,
+) -> Path:
+    """Messages, each of which waits for some 9 ms while another thread has the processor."""
     rows, switches, wakings = [], [], []
 
     def switch(ts: int, cpu: int, prev: int, state: int, come: int) -> dict[str, Any]:
@@ -103,21 +113,22 @@ def held_run(root: Path) -> Path:
         fields = {"prev_tid": prev, "prev_state": state, "next_tid": come, **names}
         return {"ts": ts, "counter": ts, "cpu": cpu, "tid": prev, **fields}
 
-    for number in range(20):
+    for number, wait in enumerate(waits):
         at = 5 * SECOND + 20 * MS * number
         rows.append(Row("source", "pipe:sent", number, at, thread=SENDER))
-        rows.append(Row("sink", "pipe:received", number, at + 9 * MS + 60_000, thread=RECEIVER))
+        if number not in lost:
+            received = at + wait + 60_000
+            rows.append(Row("sink", "pipe:received", number, received, thread=RECEIVER))
         switches += [
             switch(at - 5 * MS, 1, RECEIVER, 1, BUSY),
             switch(at - 1_000, 0, 0, 0, SENDER),
             switch(at + 50_000, 0, SENDER, 1, 0),
-            switch(at + 9 * MS, 1, BUSY, 0, RECEIVER),
+            switch(at + wait, 1, BUSY, 0, RECEIVER),
         ]
         flags = {"common_flags": 0, "cpu": 0, "tid": SENDER, "task": RECEIVER}
         wakings.append({"ts": at + 20_000, "counter": at + 20_000, **flags})
     events = [event("source", "pipe", "sent"), event("sink", "pipe", "received")]
-    late = expectation("loop.p99 < 5ms", "p99", "<", 5 * MS)
-    given = {"paths": [path("loop", "id", events)], "expect": [late]}
+    given: dict[str, Any] = {"paths": [path("loop", "id", events)], "expect": expect}
     made = SyntheticRun(root, rows, [Host("h1", reference=True, max_err_ns=0)], **given).write()
     folder = made / "base/1/timeline/kernel"
     kernel_table(folder, "sched_switch", sorted(switches, key=lambda row: row["ts"]))

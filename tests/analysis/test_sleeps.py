@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -12,11 +13,14 @@ from loopscope.analysis.sleeps import Sleeps, in_words
 
 
 class Kernel:
-    """Records of sleeps, as a run offers them: time, thread, system call, stack of each."""
+    """Records of sleeps, as a run offers them: time, thread, system call, stack of each.
+
+    Those in which a program waits also have who holds that, in runs of today.
+    """
 
     def __init__(
         self,
-        interruptible: list[tuple[int, int, str, str]],
+        interruptible: list[tuple[int, int, str, str, int]] | list[tuple[int, int, str, str]],
         uninterruptible: list[tuple[int, int, str, str]],
     ) -> None:
         self._con = duckdb.connect()
@@ -26,11 +30,11 @@ class Kernel:
         }
         self.tables = [name for name, table in self._tables.items() if len(table)]
 
-    def _table(self, rows: list[tuple[int, int, str, str]]) -> pa.Table:
-        names = ("ts", "tid", "syscall", "stack")
+    def _table(self, rows: Sequence[tuple[int | str, ...]]) -> pa.Table:
+        names = ("ts", "tid", "syscall", "stack", "holder")
         filled: list[dict[str, Any]] = [
-            dict(zip(names, row, strict=True))
-            | {"repeat": 1, "host": "_kernel", "counter": 3 * row[0]}
+            dict(zip(names, row, strict=False))
+            | {"repeat": 1, "host": "_kernel", "counter": 3 * int(row[0])}
             for row in rows
         ]
         return pa.Table.from_pylist(filled)
@@ -59,6 +63,19 @@ def test_the_sleep_that_ended_last_is_the_one_that_is_told() -> None:
     # The record of its last sleep was lost: an earlier one tells nothing of it.
     assert sleeps.on(Comes([50, 200, 400, 550]), 7, 600) == ""  # type: ignore[arg-type]
     assert sleeps.on(scheduling, 8, 600) == "" and sleeps.on(scheduling, 7, 90) == ""
+
+
+def test_a_lock_has_its_holder_where_its_words_say_it() -> None:
+    slept = [(100, 7, "futex", "", 9), (500, 7, "futex", "", 0)]
+    kernel = Kernel(slept, [(300, 7, "fsync", "a;b")])
+    sleeps = Sleeps(kernel, 1, "_kernel")  # type: ignore[arg-type]
+    scheduling: Any = Comes([50, 200, 400])
+    assert sleeps.holder(scheduling, 7, 150) == 9
+    for until in (350, 600, 90):
+        assert sleeps.holder(scheduling, 7, until) is None
+    # Runs of older versions did not record it.
+    older = Sleeps(Kernel([(100, 7, "futex", "")], []), 1, "_kernel")  # type: ignore[arg-type]
+    assert older.holder(scheduling, 7, 150) is None and older.on(scheduling, 7, 150) == "in futex"
 
 
 def test_without_records_nothing_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from loopscope.analysis.critical_path import over_network
-from loopscope.analysis.ledger import Carried, Held, Packet
+from loopscope.analysis.ledger import TCP, Carried, Handed, Held, Hop, Mark, Packet
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.tcp_ledger import TcpLedger
 
@@ -18,6 +20,7 @@ HERE, THERE = "10.77.0.1:4000", "10.77.0.2:5000"
 MS = 1_000_000
 WINDOW, CONGESTION, MSS = 65_000, 10, 1448
 LOSS, RECOVERY = 4, 3
+SYN = 2
 
 
 class Ledger:
@@ -50,8 +53,13 @@ class Ledger:
     def send(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
         self._add("tcp_send", ts, tid, HERE, THERE, seq=seq, bytes=count)
 
-    def out(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
-        self._add("segment_out", ts, tid, HERE, THERE, seq=seq, bytes=count)
+    def out(self, ts: int, seq: int, count: int, tid: int = SENDER, flags: int = 0) -> None:
+        self._add("segment_out", ts, tid, HERE, THERE, seq=seq, bytes=count, tcp_flags=flags)
+
+    def told(self, ts: int, seq: int, count: int) -> None:
+        """The kernel tells of a message of a program that records nothing."""
+        self._add("tcp_message", ts, SENDER, HERE, THERE, seq=seq, bytes=count)
+        self.tables = [*self._names, "kernel.tcp_message"]
 
     def queued(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
         self._add("segment_queued", ts, tid, HERE, THERE, seq=seq, bytes=count)
@@ -102,7 +110,7 @@ class Ledger:
         columns = (
             "repeat host ts err_ns counter tid netns local remote source target seq bytes ack "
             "rcv_nxt copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
-            "congestion_state pacing protocol reason function"
+            "congestion_state pacing tcp_flags protocol reason function"
         ).split()
         texts = ("host", "local", "remote", "source", "target", "reason", "function")
         empty = {name: "" if name in texts else 0 for name in columns}
@@ -114,7 +122,7 @@ class Ledger:
         self, begin: int = 1_000, until: int | None = None, end: int = 500 * MS
     ) -> Carried | None:
         ledger = TcpLedger(self, 1, "_kernel")  # type: ignore[arg-type]
-        return ledger.carried(SENDER, begin, until, ledger, RECEIVER, end)
+        return ledger.carried(Hop(SENDER, RECEIVER, begin, until, end), ledger)
 
 
 BASES = pytest.mark.parametrize("base", [0, 3_000_000_000, 2**32 - 50, 2**31 - 60])
@@ -127,7 +135,10 @@ def test_a_message_that_goes_at_once_is_not_held(base: int) -> None:
     ledger.out(3_000, 0, 100)
     ledger.arrive(4_000, 0, 100, upto=100)
     ledger.read(9_000, 100)
-    assert ledger.carried() == Carried("TCP", 2_000, 3_000, SENDER, 4_000, 4_500, ())
+    whole = Mark(TCP, 4000, 5000, base, 100)
+    last = whole._replace(bytes=1)
+    found = Carried("TCP", 2_000, 3_000, SENDER, 4_000, 4_500, (), last, marks=(whole,))
+    assert ledger.carried() == found
 
 
 @BASES
@@ -241,6 +252,24 @@ def test_what_was_in_the_queue_of_its_device_is_told_from_what_tcp_kept(
 
 
 @BASES
+def test_what_the_receiver_had_already_kept_nothing_when_it_was_sent_again(base: int) -> None:
+    """A probe while the receiver's window is full."""
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 4_000)
+    ledger.out(2_500, 0, 3_000)
+    ledger.arrive(2_700, 0, 3_000, upto=3_000)
+    ledger.out(3 * MS, 2_000, 1_000, tid=IDLE)
+    ledger.arrive(3 * MS + 500, 2_000, 1_000)
+    ledger.acknowledged(9 * MS, 3_000, snd_wnd=3_500)
+    ledger.out(9 * MS + 1_000, 3_000, 1_000, tid=OTHER)
+    ledger.arrive(9 * MS + 2_000, 3_000, 1_000, upto=4_000)
+    ledger.read(9 * MS + 4_000, 4_000)
+    found = ledger.carried()
+    assert found is not None
+    assert found.held == (Held(2_500, 9 * MS + 1_000, "the receiver's window was full"),)
+
+
+@BASES
 def test_a_thread_that_sends_on_what_it_left_in_the_queue(base: int) -> None:
     """It queued another segment meanwhile, so the first was not passed on at once."""
     ledger = Ledger(base)
@@ -280,7 +309,9 @@ def test_the_segments_of_a_message(base: int) -> None:
     """Two calls, a segment that has bytes of the message before, and one that is sent again."""
     ledger = Ledger(base)
     ledger.send(500, 0, 50)
+    # A call that copies piece by piece.
     ledger.send(2_000, 50, 100)
+    ledger.send(2_500, 90, 60)
     ledger.out(3_000, 0, 100)
     ledger.send(4_000, 150, 100)
     ledger.out(5_000, 100, 150)
@@ -290,16 +321,98 @@ def test_the_segments_of_a_message(base: int) -> None:
     # The next message.
     ledger.out(9_700, 250, 100)
     ledger.arrive(9_800, 250, 100, upto=350)
-    ledger.read(20_000, 250)
+    ledger.read(8_000, 20)
+    ledger.read(15_000, 180)
+    ledger.read(20_000, 330)
     made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
-    found = made.carried(SENDER, 1_000, 5_500, made, RECEIVER, 500 * MS, packets=True)
-    assert found is not None and found.packets == (
+    found = made.carried(Hop(SENDER, RECEIVER, 1_000, 5_500, 500 * MS), made, packets=True)
+    assert found is not None and found.traffic is not None
+    assert found.traffic.listed() == (
         Packet(3_000, False, 0, 50, False),
         Packet(5_000, False, 50, 150, False),
         Packet(6_000, True, 50, 150, False),
         Packet(9_000, False, 0, 50, True),
         Packet(9_500, True, 0, 50, False),
     )
+    assert found.traffic.calls == (
+        Handed(2_000, False, 0, 100),
+        Handed(4_000, False, 100, 100),
+        Handed(15_000, True, 0, 130),
+        Handed(20_000, True, 130, 70),
+    )
+    # The connection's first segment was not recorded.
+    assert found.traffic.stream_place is None
+
+
+@BASES
+def test_messages_of_one_call_are_told_apart_by_the_kernels_events_of_them(base: int) -> None:
+    """Three messages in a call, the last of which goes on in another one."""
+    ledger = Ledger(base)
+    lengths = (30, 1_000, 3_000)
+    places = list(accumulate(lengths, initial=0))
+    for number, count in enumerate(lengths):
+        ledger.told(2_000 + number, places[number], count)
+    ledger.send(2_100, 0, 2_000)
+    ledger.send(9_000, 2_000, 2_030)
+    ledger.out(3_000, 0, 1_000)
+    ledger.out(3_100, 1_000, 1_000)
+    ledger.out(9_500, 2_000, 2_030)
+    ledger.arrive(4_000, 0, 1_000, upto=1_000)
+    ledger.arrive(4_600, 1_000, 1_000, upto=2_000)
+    ledger.arrive(10_000, 2_000, 2_030, upto=4_030)
+    ledger.read(5_000, 30)
+    ledger.read(6_000, 1_030)
+    ledger.read(11_000, 4_030)
+    made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
+    found = []
+    for number, end in enumerate((5_000, 6_000, 11_000)):
+        hop = Hop(SENDER, RECEIVER, 2_000 + number, 2_001 + number, end)
+        carried = made.carried(hop, made, packets=True)
+        assert carried is not None and carried.traffic is not None
+        assert carried.marks[0].bytes == lengths[number]
+        read = [(call.ts, call.bytes) for call in carried.traffic.calls if call.came]
+        assert read == [(end, lengths[number])]
+        written = [(call.ts, call.bytes) for call in carried.traffic.calls if not call.came]
+        found.append((carried.given, carried.sent, carried.came, written))
+    assert found == [
+        (2_100, 3_000, 4_000, [(2_100, 30)]),
+        (2_100, 3_100, 4_600, [(2_100, 1_000)]),
+        (9_000, 9_500, 10_000, [(2_100, 970), (9_000, 2_030)]),
+    ]
+
+
+@pytest.mark.parametrize("base", [7, 2**32 - 2_000])
+def test_the_place_of_a_message_in_its_stream(base: int) -> None:
+    """In streams of more bytes than there are sequence numbers."""
+    draw = random.Random(1)
+    ledger = Ledger(base)
+    # Port and addresses may have been another connection's before.
+    ledger.out(100, 77_777, 0, flags=SYN)
+    ledger.out(200, 77_778, 500)
+    ledger.out(300, -1, 0, flags=SYN)
+    place, at = 0, 1_000
+    wanted = {}
+    for number in range(60):
+        # Most segments of a fast connection's are left out here.
+        skipped, count = draw.randrange(100, 2**30), draw.randrange(1, 1_000)
+        ledger.out(at, place, skipped, tid=OTHER)
+        place += skipped
+        wanted[at] = place
+        ledger.send(at + 100, place, count)
+        ledger.out(at + 200, place, count)
+        ledger.arrive(at + 300, place, count, upto=place + count)
+        ledger.read(at + 900, place + count)
+        # Some earlier ones are sent again.
+        if number % 3 == 0:
+            ledger.out(at + 1_500, max(place - 700, 0), 100, tid=IDLE)
+        place += count
+        at += 2_000
+    assert place > 3 * 2**32
+    made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
+    for begin, expected in wanted.items():
+        hop = Hop(SENDER, RECEIVER, begin, begin + 1_900, begin + 950)
+        traffic = made.traffic(hop, made)
+        assert traffic is not None and traffic.stream_place == expected
 
 
 @BASES
@@ -412,7 +525,8 @@ def test_the_parts_of_a_held_message_add_up() -> None:
         (90, 8, 3, 1),
     ]:
         held = (Held(given, (given + sent) // 2, "why"), Held((given + sent) // 2, sent, "else"))
-        carried = Carried("TCP", given, sent, OTHER, came, ready, held)
+        last = Mark(TCP, 4000, 5000, 0, 1)
+        carried = Carried("TCP", given, sent, OTHER, came, ready, held, last)
         parts = over_network(scheduling, SENDER, 10, carried, RECEIVER, 100, "the link")
         assert sum(part.end - part.start for part in parts) == 90
         ends = [10, *(part.end for part in parts)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopscope.analysis.ledger import Carried, Held, Packet
+from loopscope.analysis.ledger import UDP, Carried, Handed, Held, Hop, Mark, Packet, Traffic
 from loopscope.analysis.udp_ledger import IN_QUEUE, Drop, UdpLedger
 
 SENDER, RECEIVER, OTHER, IDLE = 10, 20, 30, 0
@@ -87,17 +87,22 @@ class Ledger:
         self, begin: int = 1_000, until: int | None = None, end: int = 500 * MS
     ) -> Carried | None:
         ledger = self.made()
-        return ledger.carried(SENDER, begin, until, ledger, RECEIVER, end)
+        return ledger.carried(Hop(SENDER, RECEIVER, begin, until, end), ledger)
 
-    def packets(self) -> tuple[Packet, ...]:
+    def traffic(self) -> Traffic:
         ledger = self.made()
-        found = ledger.carried(SENDER, 1_000, None, ledger, RECEIVER, 500 * MS, packets=True)
-        assert found is not None
-        return found.packets
+        found = ledger.carried(Hop(SENDER, RECEIVER, 1_000, None, 500 * MS), ledger, packets=True)
+        assert found is not None and found.traffic is not None
+        return found.traffic
 
     def lost(self, begin: int = 1_000, until: int | None = None) -> Drop | None:
         ledger = self.made()
         return ledger.dropped(SENDER, begin, until, ledger)
+
+
+def mark(content: int) -> Mark:
+    """What a datagram is known by."""
+    return Mark(UDP, 4000, 5000, content - (1 << 63), 100)
 
 
 def test_a_datagram_that_goes_at_once_is_not_held() -> None:
@@ -107,7 +112,7 @@ def test_a_datagram_that_goes_at_once_is_not_held() -> None:
     ledger.packet("datagram_out", 3_500, OTHER, 9, 7)
     ledger.arrived(4_000, 7)
     ledger.read(9_000)
-    assert ledger.carried() == Carried("UDP", 2_000, 2_500, SENDER, 4_000, 4_300, ())
+    assert ledger.carried() == Carried("UDP", 2_000, 2_500, SENDER, 4_000, 4_300, (), mark(7))
 
 
 def test_a_full_queue_of_the_device_holds_it() -> None:
@@ -117,7 +122,8 @@ def test_a_full_queue_of_the_device_holds_it() -> None:
     ledger.arrived(10 * MS, 7)
     ledger.read(11 * MS)
     held = (Held(2_000, 9 * MS, IN_QUEUE),)
-    assert ledger.carried() == Carried("UDP", 2_000, 9 * MS, IDLE, 10 * MS, 10 * MS + 300, held)
+    instants = 2_000, 9 * MS, IDLE, 10 * MS, 10 * MS + 300
+    assert ledger.carried() == Carried("UDP", *instants, held, mark(7))
 
 
 def test_the_packets_of_a_datagram() -> None:
@@ -129,7 +135,7 @@ def test_the_packets_of_a_datagram() -> None:
     ledger.packet("datagram_out", 3_500, OTHER, 9, 7)
     ledger.arrived(4_000, 7)
     ledger.read(9_000)
-    assert ledger.packets() == (
+    assert ledger.traffic().listed() == (
         Packet(3_000, False, 0, 100, False),
         Packet(4_000, True, 0, 100, False),
     )
@@ -148,7 +154,11 @@ def test_the_packets_of_a_datagram_in_fragments() -> None:
         ledger.packet("datagram_in", 3_000 + 400 * number, OTHER, FAR, 7, **part)
     ledger.ready(4_000)
     ledger.read(9_000)
-    assert ledger.packets() == (
+    assert ledger.traffic().calls == (
+        Handed(2_000, False, 0, 1500),
+        Handed(9_000, True, 0, 1500),
+    )
+    assert ledger.traffic().listed() == (
         Packet(2_100, False, 0, 1472, False),
         Packet(2_500, False, 1472, 28, False),
         Packet(3_000, True, 0, 1472, False),
@@ -182,7 +192,8 @@ def test_a_fragment_that_comes_last_makes_it_whole() -> None:
     ledger.ready(15_000)
     ledger.read(18_000)
     found = ledger.carried()
-    assert found == Carried("UDP", 2_000, 4_500, SENDER, 12_000, 15_000, ())
+    last = mark(7)._replace(fragment=99)
+    assert found == Carried("UDP", 2_000, 4_500, SENDER, 12_000, 15_000, (), last)
 
 
 def test_each_member_of_a_group_has_its_socket() -> None:
@@ -238,10 +249,10 @@ def test_a_datagram_is_known_if_none_is_like_it(sent: list[tuple[int, int, int]]
             if (other == content or not (seen and hashed)) and (of == number or not (of and number))
         ]
         begin = 1_000 + 50_000 * place
-        ends = begin, begin + 10_000, made, RECEIVER, begin + 30_000
-        found = made.carried(SENDER, *ends)
+        hop = Hop(SENDER, RECEIVER, begin, begin + 10_000, begin + 30_000)
+        found = made.carried(hop, made)
         assert (found is not None) == (len(alike) == 1)
-        assert (made.traffic(SENDER, *ends) is not None) == (len(alike) == 1)
+        assert (made.traffic(hop, made) is not None) == (len(alike) == 1)
 
 
 def test_content_in_other_pages_is_not_looked_at() -> None:
@@ -280,8 +291,9 @@ def test_the_other_kernels_clock_may_be_behind() -> None:
     there.arrived(19_000, 7)
     there.read(19_900)
     near, far = here.made(), there.made()
-    assert near.carried(SENDER, 15_000, None, far, RECEIVER, 19_950) is None
-    found = near.carried(SENDER, 15_000, None, far, RECEIVER, 19_950, apart=2_000)
+    hop = Hop(SENDER, RECEIVER, 15_000, None, 19_950)
+    assert near.carried(hop, far) is None
+    found = near.carried(hop._replace(apart=2_000), far)
     assert found is not None and (found.sent, found.came) == (20_500, 19_000)
 
 

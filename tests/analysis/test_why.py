@@ -286,13 +286,14 @@ def test_a_message_from_another_kernel() -> None:
         ("unknown", 100, 280),
         ("pending", 280, 290),
         ("softirq", 290, 300),
-        ("wake-up", 300, 310),
+        ("softirq", 300, 305),
+        ("wake-up", 305, 310),
         ("running", 310, 400),
     ]
 
 
 def passage(came: int, left: int, late: int = 0, losses: int = 0) -> Passage:
-    return Passage(("h1", "h2"), came, left, late, ROUTER, losses)
+    return Passage(("h1", "h2"), came, left, late, ROUTER, losses, None, returned=left)
 
 
 # The sender sends at 100 and sleeps from 140 on; the router sends on at 300 and 600.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 from machine import ROOT, Machine
+from ordinary_user import OrdinaryUser, ordinary_user
 from ssh_machines import SshMachines
 
 
@@ -30,6 +33,26 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     left = made.leftovers()
     if left:
         made.command("reset")
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[OrdinaryUser]:
+    """The programs as an ordinary user has installed them."""
+    if os.geteuid() != 0:
+        pytest.skip("SKIPPED LOUDLY: becomes another user, needs root")
+    with ordinary_user() as made:
+        yield made
+
+
+@pytest.fixture
+def user(installed: OrdinaryUser) -> Iterator[OrdinaryUser]:
+    """The user, of whose runs nothing may be left."""
+    yield installed
+    left = installed.leftovers()
+    for pid in installed.processes():
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(installed.home / "runs", ignore_errors=True)
     assert not left, f"left behind: {left}"
 
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from effort import SOAK
 from machine import Machine
 from ssh_machines import SshMachines, parent_of, words_of
 
@@ -30,7 +31,8 @@ components:
   bystander: {{host: h1, run: [sh, -c, "echo I am here; exec sleep 600"], ready: started}}
   victim: {{host: h2, run: {command}, start: run, ready: {ready}}}
 """
-# On one testbed faults of the victim itself do without: recording them takes half of such a run.
+# Faults of the victim itself do without, except in `make soak` on one testbed: recording takes half
+# of such a run.
 WITHOUT_KERNEL = "trace: {kernel: off}\n"
 
 # Speaks the phase protocol as far as the fault lets it. Words: the fault, seconds until then.
@@ -118,7 +120,8 @@ class Fault:
         text = FILE.format(
             testbed=testbed, more=self.more, timeout=self.timeout, command=command, ready=self.ready
         )
-        return text + WITHOUT_KERNEL if testbed == SSH and self.inject is None else text
+        records = self.inject is not None or (testbed == LOCAL and SOAK)
+        return text if records else text + WITHOUT_KERNEL
 
 
 def _quoted(word: str) -> str:

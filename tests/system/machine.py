@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,34 @@ BIN = Path(sys.executable).parent
 PREFIX_FLAGS = {**os.environ, "PKG_CONFIG_PATH": str(BIN.parent / "lib" / "pkgconfig")}
 
 
+@cache
+def served() -> list[str | Path]:
+    """The words before those of a command that is a fork of one process (`command_server.py`)."""
+    program = Path(__file__).parent / "command_server.py"
+    path = Path(tempfile.mkdtemp(prefix="lstest-")) / "socket"
+    # It ends with its standard input, which this process has.
+    server = subprocess.Popen(
+        [BIN / "python", program, "server", path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    _servers.append(server)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"serves\n"
+    return [BIN / "python", "-I", "-S", program, "client", path]
+
+
+_servers: list[subprocess.Popen[bytes]] = []
+
+
+def without_kernel(experiment: str) -> str:
+    """The text of an experiment that records its programs alone, for tests that are about these."""
+    text, changed = re.subn(r"(?m)^(trace: \{user: \[.*\])\}$", r"\1, kernel: off}", experiment)
+    assert changed == 1, experiment
+    return text
+
+
 class Machine:
     """The programs under test, with a ledger of their own."""
 
@@ -30,9 +61,9 @@ class Machine:
     def command(
         self, *words: str | Path, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Runs ``loopscope WORDS`` to its end."""
+        """Runs ``loopscope WORDS`` to its end, as a fork of a process that has imported it."""
         return subprocess.run(
-            [BIN / "loopscope", *words],
+            [*served(), *words],
             cwd=self.directory,
             env=self.environment,
             capture_output=True,
@@ -44,8 +75,8 @@ class Machine:
     def ask(self, verb: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Answers of ``loopscope VERB WORDS --json`` about a finished run, from this process.
 
-        To start the program takes longer than most answers. How it starts, and what it prints for
-        a terminal, is of `command`.
+        To start the program takes longer than most answers. What it prints for a terminal is of
+        `command`.
         """
         given = [verb, *map(str, words), "--json"]
         with pytest.MonkeyPatch.context() as patched:
@@ -54,10 +85,13 @@ class Machine:
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
 
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        """Starts ``loopscope WORDS`` in a process group of its own, as a shell does."""
+    def start(self, *words: str | Path, forks: bool = False) -> subprocess.Popen[str]:
+        """Starts ``loopscope WORDS`` in a process group of its own, as a shell does.
+
+        With ``forks`` as `command` does, and signals are passed on to it.
+        """
         return subprocess.Popen(
-            [BIN / "loopscope", *words],
+            [*(served() if forks else [BIN / "loopscope"]), *words],
             cwd=self.directory,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -66,14 +100,22 @@ class Machine:
             start_new_session=True,
         )
 
-    def guide(self, *blocks: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def guide(
+        self, *blocks: str, timeout_s: float = 300, forks: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         """Runs a guide's blocks of commands in the test's directory; each has to succeed.
 
-        ``.venv`` there has to be that of the programs under test.
+        ``.venv`` there has to be that of the programs under test. With ``forks`` the commands
+        ``loopscope`` are as `command` has them: not where the guide looks for their processes.
         """
+        function = ""
+        if forks:
+            client = f'{shlex.join(map(str, served()))} "$@"'
+            # In the background it is a process of its own, whose number the shell knows.
+            function = f"loopscope() {{ [ $BASHPID = $$ ] || exec {client}; {client}; }}\n"
         (self.directory / ".venv").symlink_to(BIN.parent)
         done = subprocess.run(
-            ["bash", "-c", "set -eu\n" + "".join(blocks)],
+            ["bash", "-c", "set -eu\n" + function + "".join(blocks)],
             cwd=self.directory,
             env={**self.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
             capture_output=True,

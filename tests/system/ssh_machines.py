@@ -13,7 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from machine import BIN, Machine
+from machine import BIN, Machine, served
 
 USER = "rider"
 PASSWORD = "saddle"
@@ -253,7 +253,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         self, *words: str | Path, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.on_desk(BIN / "loopscope", *words),
+            self.on_desk(*served(), *words),
             cwd=self.directory,
             env=self.environment,
             capture_output=True,
@@ -262,9 +262,9 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             timeout=timeout_s,
         )
 
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path, forks: bool = False) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.on_desk(BIN / "loopscope", *words),
+            self.on_desk(*(served() if forks else [BIN / "loopscope"]), *words),
             cwd=self.directory,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -1,20 +1,8 @@
-"""A loop whose messages wait on a link, and then for their reader, who stamps what it reads."""
+"""A loop whose messages wait on a link, and then for their reader; both ends stamp them."""
 
 import re
 from pathlib import Path
 
-SENDER = """
-import random, socket, time
-from loopscope_trace import flow_out
-
-sent = flow_out("msg", "sent")
-conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-time.sleep(0.5)
-for number in range(120):
-    sent(number)
-    conn.sendto(number.to_bytes(8, "little"), ("h2", 7001))
-    time.sleep(random.uniform(0.015, 0.04))
-"""
 TEXT = """
 name: stamped
 hosts: [h1, h2]
@@ -28,8 +16,18 @@ measure: {paths: {msg: {key: id, events: [sender/msg:sent, reader/msg:received]}
 """
 
 
-def reader(guide: Path) -> str:
-    """The program of the guide that stamps, which sleeps for some ms after each message."""
-    (text,) = re.findall(r"(?ms)^```python\n(.*?SO_TIMESTAMPNS.*?)^```$", guide.read_text())
-    end = "    time.sleep(random.uniform(0, 0.05))\n    if number == 119:\n        break\n"
-    return "import random\n" + text + end
+def programs(guide: Path) -> dict[str, str]:
+    """Those of the guide that stamp, by their files.
+
+    One sends now and then, the other sleeps for some ms after each message.
+    """
+    reader, sender = re.findall(r"(?ms)^```python\n([^`]*?SO_TIMESTAMP.*?)^```$", guide.read_text())
+    reader += "    time.sleep(random.uniform(0, 0.05))\n    if number == 119:\n        break\n"
+    sender += """
+time.sleep(0.5)
+for number in range(120):
+    send(number)
+    time.sleep(random.uniform(0.015, 0.04))
+record_departures()
+"""
+    return {"sender.py": f"import random\n{sender}", "reader.py": f"import random\n{reader}"}

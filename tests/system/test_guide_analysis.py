@@ -48,7 +48,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     home = machine.directory
     shutil.copytree(GUIDE, home / "docs/guide/analysis")
     shutil.copytree(ROOT / "experiments/graphs", home / "experiments/graphs")
-    done = machine.guide("".join(blocks("sh")), timeout_s=240)
+    done = machine.guide("".join(blocks("sh")), timeout_s=240, forks=True)
     assert '"duration","p99",' in done.stdout
     assert "pipe.sent  id " in done.stdout
     assert '"lag","correlation"' in done.stdout
@@ -63,6 +63,8 @@ def test_the_guides_commands(machine: Machine) -> None:
     assert again.returncode == 0, again.stderr
     assert analysed(latest / "analysis") == before
 
+    # Spark lives for seconds: see tests/graph/conftest.py.
+    machine.environment["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     # Where there is no time line yet, analyse makes it.
     engines = ["duckdb"]
     if importlib.util.find_spec("pyspark") and shutil.which("java"):

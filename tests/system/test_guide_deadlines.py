@@ -65,7 +65,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     (home / "runs").mkdir()
     (home / "docs/guide/deadlines/runs").symlink_to(home / "runs")
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    done = machine.guide("".join(blocks), timeout_s=300)
+    done = machine.guide("".join(blocks), timeout_s=300, forks=True)
     assert "exit status 1" in done.stdout
     read = json.loads((home / "runs/deadlines/latest/results.json").read_text())
     found = {each["text"]: each for each in read["expectations"]}

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from machine import ROOT, Machine
+from machine import ROOT, Machine, without_kernel
 
 from loopscope.report.canvas import RASTER_DPI, WIDTHS
 from loopscope.report.catalogue import KINDS
@@ -39,13 +39,13 @@ def test_the_guides_commands(machine: Machine) -> None:
     home = machine.directory
     shutil.copytree(ROOT / "docs/guide/studies", home / "docs/guide/studies")
     shutil.copytree(ROOT / "experiments", home / "experiments")
-    # How fast a shared machine is, is not this test's business.
+    # How fast a shared machine is, and what its kernel does, is not this test's business.
     for file in ("experiments/pipeline.yaml", "docs/guide/studies/study.yaml"):
-        text = (home / file).read_text()
+        text = without_kernel((home / file).read_text())
         (home / file).write_text(re.sub(r"p99 < \d+ms", "p99 < 30s", text))
     (home / "table.py").write_text("".join(blocks("python")))
     script = "".join(blocks("sh")) + "python table.py\n"
-    machine.guide(script, timeout_s=300)
+    machine.guide(script, timeout_s=300, forks=True)
     drawn = {file.stem for file in (home / "runs/pipeline/latest/figures").iterdir()}
     assert drawn == {
         "ccdf-loop",

@@ -58,7 +58,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     # The runs are below, where this machine looks for what they may leave.
     (home / "runs").mkdir()
     (home / "docs/guide/network/runs").symlink_to(home / "runs")
-    done = machine.guide("".join(blocks("sh")), timeout_s=300)
+    done = machine.guide("".join(blocks("sh")), timeout_s=300, forks=True)
     assert re.search(r"^(has|lacks) +mover xdp", done.stdout, re.MULTILINE), done.stdout
     assert done.stdout.count("PASS     way.lost == 0") == 2
     asked = dict.fromkeys(re.findall(r"^h2 h3 (\d+) ", done.stdout, re.MULTILINE))

@@ -42,7 +42,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     text = text.replace("\nexpect:", "\n" + named.replace("control:", "named:", 1) + "\nexpect:", 1)
     file.write_text(text)
     script = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
-    done = machine.guide(script, timeout_s=180)
+    done = machine.guide(script, timeout_s=180, forks=True)
     assert "controller/act:applied uses the latest controller/est:received, by time" in done.stdout
     graphs = json.loads((home / "docs/guide/paths/runs/control/latest/results.json").read_text())[
         "graphs"

@@ -51,7 +51,7 @@ def test_the_page_has_the_experiment_and_its_schedule(machine: Machine) -> None:
 def test_the_guides_commands(machine: Machine) -> None:
     shutil.copytree(GUIDE, machine.directory / "docs/guide/phases")
     activate = ". .venv/bin/activate\n"
-    done = machine.guide(activate, *blocks("sh"), timeout_s=120)
+    done = machine.guide(activate, *blocks("sh"), timeout_s=120, forks=True)
     start, (shown,), sent, fetched = documents(done.stdout[done.stdout.index("{\n") :])
     phase = shown["camera"]["phase"]
     assert phase in ("connect", "run")

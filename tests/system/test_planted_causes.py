@@ -72,7 +72,8 @@ PLANTED: dict[str, tuple[Callable[[random.Random], Parameters], str]] = {
     ),
     "retransmission": (
         lambda drawn: {"count": 20, "period": drawn.randrange(5, 30)},
-        "held: by TCP of h1: sent again (retransmission time-out)",
+        "held: by TCP of h1: sent again (retransmission time-out); "
+        "the emulated link h1 → h2 lost it",
     ),
 }
 

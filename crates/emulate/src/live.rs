@@ -6,6 +6,7 @@ pub mod engine;
 mod error;
 mod events;
 pub mod frame;
+mod headers;
 pub mod hosts;
 pub mod iproute;
 pub mod kernel;

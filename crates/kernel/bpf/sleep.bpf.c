@@ -8,6 +8,7 @@
 // The helper returns the number of bytes, or an error below 0.
 static long (*const get_stack)(void *context, void *to, u32 size, u64 flags) = (void *)67;
 static struct pt_regs *(*const task_pt_regs)(void *task) = (void *)175;
+static long (*const probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 
 // The flag of the kernel's own threads.
 enum { IS_KERNEL_THREAD = 0x00200000 };
@@ -20,9 +21,21 @@ enum { INTERRUPTIBLE_SLEEP = 8, UNINTERRUPTIBLE_SLEEP, THROTTLED = 17 };
 
 // As x86-64 has them.
 struct pt_regs {
+    unsigned long dx, si, di;
     long orig_ax;
 } KERNEL;
 enum { FIELD_EXISTS = 2 };
+
+// The system call with the number 202, its operations without their flags, and the bits of the word
+// of a lock with priority inheritance that have the thread which holds it (include/uapi/linux/futex.h).
+enum { FUTEX = 202, OPERATION = 0x7f, WAIT = 0, LOCK_PI = 6, WAIT_BITSET = 9, LOCK_PI2 = 13 };
+enum { HOLDER = 0x3fffffff };
+// A mutex of the GNU C library: its lock, which has this value while threads wait for it, how often
+// it was taken, and the thread that holds it (struct __pthread_mutex_s).
+struct mutex {
+    u32 lock, count, owner;
+};
+enum { CONTENDED = 2 };
 
 struct sleep {
     u64 at; // CLOCK_MONOTONIC, ns
@@ -32,7 +45,10 @@ struct sleep {
     u16 cpu;
     u8 kind;
     u8 frames;
-    u64 stack[FRAMES]; // of an uninterruptible sleep; the innermost function is first
+    union {
+        u64 stack[FRAMES]; // of an uninterruptible sleep; the innermost function is first
+        u32 holder;        // of an interruptible one: the thread that has what it waits for; 0: not known
+    };
 };
 _Static_assert(sizeof(struct sleep) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
@@ -42,6 +58,25 @@ static int system_call(struct task_struct *task) {
     if (!__builtin_preserve_field_info(registers->orig_ax, FIELD_EXISTS))
         return -1;
     return registers->orig_ax;
+}
+
+// The thread that holds the lock for which one waits in a futex; 0: its words do not say. That what
+// looks like a mutex is one is not sure; the analysis looks whether the program has such a thread.
+static u32 holder(struct task_struct *task) {
+    struct pt_regs *registers = task_pt_regs(task);
+    if (system_call(task) != FUTEX)
+        return 0;
+    const void *at = (void *)registers->di;
+    u32 operation = registers->si & OPERATION;
+    if (operation == LOCK_PI || operation == LOCK_PI2) {
+        u32 word;
+        return probe_read_user(&word, sizeof(word), at) ? 0 : word & HOLDER;
+    }
+    struct mutex mutex;
+    if ((operation != WAIT && operation != WAIT_BITSET) || (u32)registers->dx != CONTENDED ||
+        probe_read_user(&mutex, sizeof(mutex), at) || mutex.lock != CONTENDED)
+        return 0;
+    return mutex.owner;
 }
 
 // Not 0: `throttled` records each thread that leaves a processor (AS_THROTTLED).
@@ -72,8 +107,10 @@ static struct sleep *of_switch(u8 kind, u64 *arguments) {
 SECTION("tp_btf/sched_switch")
 int interruptible_sleep(u64 *arguments) {
     struct sleep *record = of_switch(INTERRUPTIBLE_SLEEP, arguments);
-    if (record)
+    if (record) {
+        record->holder = holder((void *)arguments[1]);
         ringbuf_submit(record, NO_WAKEUP);
+    }
     return 0;
 }
 

@@ -12,6 +12,7 @@ pub mod burn;
 pub mod commands;
 mod cpu_time;
 mod deadline;
+mod departures;
 pub mod ettcp;
 pub mod pace;
 pub mod pattern;

@@ -231,8 +231,7 @@ impl Outlet {
         let size = content.len() as u32;
         let what = format_args!("message {number}");
         self.0.send(&size.to_be_bytes(), what)?;
-        event!("pipe", "sent", number, size = size);
-        self.0.send(content, what)
+        self.0.send_message(number, || event!("pipe", "sent", number, size = size), content, what)
     }
 
     /// Ends the stream after message `last`.

@@ -43,7 +43,8 @@ pub(crate) fn stamp(socket: &impl AsFd) -> Result<()> {
 
 /// Memory for the kernel's control messages.
 pub(crate) fn control() -> Vec<u8> {
-    nix::cmsg_space!([TimeSpec; 3], u32)
+    // A socket whose departures are stamped has both kinds of stamp.
+    nix::cmsg_space!(TimeSpec, [TimeSpec; 3], u32)
 }
 
 /// The next datagram's beginning, or bytes of a stream; `None`: nothing came for a while.
@@ -122,19 +123,34 @@ pub(crate) fn received(stamp: Option<i64>, id: u64, record: impl FnOnce()) -> Re
         record();
         return Ok(());
     };
-    let before = realtime()?;
-    record();
-    let after = realtime()?;
-    // The record's own stamp lies between the two.
-    let within = (after.saturating_sub(before) + 1) / 2;
+    let ((), around) = Around::of(record)?;
     event!(
         "socket",
         "came",
         id,
-        ago_ns = before.saturating_sub(stamp) + within,
-        within_ns = within
+        ago_ns = around.middle_ns.saturating_sub(stamp),
+        within_ns = around.within_ns
     );
     Ok(())
+}
+
+/// When an event was recorded, by CLOCK_REALTIME.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around {
+    /// Nanoseconds since 1970.
+    pub(crate) middle_ns: i64,
+    /// How far the event's own stamp is from that at most.
+    pub(crate) within_ns: i64,
+}
+
+impl Around {
+    /// What `record` returns, and when it recorded its last event.
+    pub(crate) fn of<T>(record: impl FnOnce() -> T) -> Result<(T, Around)> {
+        let before = realtime()?;
+        let value = record();
+        let within_ns = (realtime()?.saturating_sub(before) + 1) / 2;
+        Ok((value, Around { middle_ns: before + within_ns, within_ns }))
+    }
 }
 
 #[cfg(test)]

@@ -148,8 +148,8 @@ fn stimulate(mut link: Link, plan: &Plan) -> Result<()> {
         message[8..16].copy_from_slice(&plan.count.to_le_bytes());
         message[16..24].copy_from_slice(&time.to_le_bytes());
         message[24..HEAD].copy_from_slice(&size.to_le_bytes());
-        event!("stimulus", "sent", number, size = size);
-        link.send(&message, format_args!("stimulus {number}"))?;
+        let sent = || event!("stimulus", "sent", number, size = size);
+        link.send_message(number, sent, &message, format_args!("stimulus {number}"))?;
 
         let what = format_args!("acknowledgement {number}");
         let mut acknowledgement = [0; 8];
@@ -196,8 +196,9 @@ fn respond(mut link: Link) -> Result<()> {
         })?;
         let difference = own.checked_sub(stimulus.time).context("the server's clock is absurd")?;
         event!("stimulus", "difference", number, difference_ns = difference);
-        event!("stimulus", "acknowledging", number);
-        link.send(&number.to_le_bytes(), format_args!("acknowledgement {number}"))?;
+        let what = format_args!("acknowledgement {number}");
+        let acknowledging = || event!("stimulus", "acknowledging", number);
+        link.send_message(number, acknowledging, &number.to_le_bytes(), what)?;
 
         // Only now, so that the terminal does not count as response time.
         print(format_args!("stimulus {number}: difference {difference} ns"))?;
@@ -210,6 +211,7 @@ fn respond(mut link: Link) -> Result<()> {
         }
         differences.add(difference);
         if number == stimulus.count {
+            link.record_departures()?;
             return print(format_args!("client: {differences}"));
         }
     }

@@ -1,7 +1,7 @@
 //! Connections between the programs: who listens, who connects, and errors that name the peer.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use loopscope_phase::{Phase, Values};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::departures::{Departures, Sent};
 use crate::settings::Settings;
 use crate::stamped::Reader;
 
@@ -79,6 +80,7 @@ pub(crate) fn listen_address(
 pub(crate) struct Link {
     stream: TcpStream,
     reader: Reader,
+    departures: Departures,
     /// The peer, for people.
     pub(crate) peer: String,
 }
@@ -148,8 +150,8 @@ impl Link {
     fn new(stream: TcpStream, peer: String) -> Result<Link> {
         // Messages leave as they are written, none waits for an earlier one's acknowledgement.
         stream.set_nodelay(true)?;
-        let reader = Reader::new(&stream)?;
-        Ok(Link { stream, reader, peer })
+        let (reader, departures) = (Reader::new(&stream)?, Departures::new(&stream)?);
+        Ok(Link { stream, reader, departures, peer })
     }
 
     /// The socket, for what needs no name of the peer.
@@ -189,7 +191,40 @@ impl Link {
     pub(crate) fn send(&mut self, bytes: &[u8], what: impl Display) -> Result<()> {
         self.stream
             .write_all(bytes)
-            .with_context(|| format!("lost {} while sending {what}", self.peer))
+            .with_context(|| format!("lost {} while sending {what}", self.peer))?;
+        self.departures.handed(bytes.len());
+        Ok(())
+    }
+
+    /// Has `record` record that message `id` is sent, and hands all of `bytes`, its last, to the
+    /// kernel; see [`crate::departures`].
+    pub(crate) fn send_message(
+        &mut self,
+        id: u64,
+        record: impl FnOnce(),
+        bytes: &[u8],
+        what: impl Display,
+    ) -> Result<()> {
+        let ((), sent) = Departures::sending(id, record)?;
+        self.send(bytes, what)?;
+        self.departures.ended(&self.stream, sent)
+    }
+
+    /// Hands to the kernel what it takes without waiting; how many bytes these are.
+    pub(crate) fn send_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let taken = (&self.stream).write_vectored(parts)?;
+        self.departures.handed(taken);
+        Ok(taken)
+    }
+
+    /// What was sent last is the end of a message.
+    pub(crate) fn ended(&mut self, sent: Option<Sent>) -> Result<()> {
+        self.departures.ended(&self.stream, sent)
+    }
+
+    /// Records when messages left, as far as the kernel has told.
+    pub(crate) fn record_departures(&mut self) -> Result<()> {
+        self.departures.record(&self.stream)
     }
 
     /// Ends what this side sends, and waits until the peer has taken everything and closed.
@@ -199,7 +234,7 @@ impl Link {
             .with_context(|| format!("lost {} at {what}", self.peer))?;
         let got = self.receive(&mut [0], &what)?;
         ensure!(got == 0, "{} sent something where nothing was due, at {what}", self.peer);
-        Ok(())
+        self.record_departures()
     }
 }
 

@@ -41,6 +41,14 @@ class Calls:
         for tid, of in zip(found.tolist(), groups, strict=True):
             self._found[tid] = (begins[of], ends[of], names[of].tolist())
 
+    def named(self, tid: int, at: int) -> str | None:
+        """The name of the call that a thread was in at an instant; None where it is not known."""
+        if tid not in self._found:
+            return None
+        begins, ends, names = self._found[tid]
+        place = int(ends.searchsorted(at))
+        return names[place] if place < len(ends) and begins[place] <= at else None
+
     def cut(self, scheduling: Scheduling, part: Part) -> Iterator[Part]:
         """A part, in which a thread may be running, cut at the begins and ends of its calls.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.critical_path import RECEIVED, SENT
+from loopscope.analysis.critical_path import RECEIVED, SENT, serves_interrupts
 from loopscope.analysis.scheduling import IDLE
 
 if TYPE_CHECKING:
@@ -56,14 +56,18 @@ class Causes:
                 assert part.tid is not None
                 on = self.sleeps.on(self.scheduling, part.tid, part.end)
                 woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
-                texts = (f" {text}" for text in (on, part.what) if text)
+                texts = (f" {text}" for text in (on, self._held_by(part), part.what) if text)
                 return f"{of} slept{''.join(texts)}{woken}{self._of_waker(part)}"
             case "pending":
                 return f"{part.what}{on} waited while {self._named(part.by)} was on it"
+            case "interrupt" | "softirq" if part.by is not None:
+                return f"{of} waited while cpu{part.cpu} served {part.what}{self._serving(part.by)}"
             case "interrupt" | "softirq":
                 return f"{part.what}{on}, in {of}"
-            case "held" | "network" | "wire" | "link" | "late":
+            case "held" | "network" | "wire" | "link":
                 return self._of_network(part)
+            case "ring" | "late" | "send":
+                return self._of_emulator(part)
             case name if name == UNKNOWN:
                 return f"{of}{on}: {part.what}" if of else part.what
             case _:
@@ -101,6 +105,15 @@ class Causes:
             return False
         return self.sleeps.on(self.scheduling, part.tid, part.end).startswith(_LOCKS)
 
+    def _held_by(self, part: Part) -> str:
+        """`held by t2`, of a sleep in a lock whose words say it."""
+        if part.tid is None or not self.is_lock(part):
+            return ""
+        holder = self.sleeps.holder(self.scheduling, part.tid, part.end)
+        if holder is None or not self.threads.are_of_one(part.tid, holder):
+            return ""
+        return f"held by {self._named(holder)}"
+
     def page_faults(self, part: Part) -> int | None:
         """How many page faults a thread had that was running; None where that is not known."""
         if part.name != "running" or part.tid is None or not self.faults.recorded:
@@ -114,12 +127,17 @@ class Causes:
         did = self._meanwhile(part)
         return f", whose {did}" if did.startswith("cpu") else f", which {did}" if did else ""
 
+    def _serving(self, tid: int) -> str:
+        """The thread in which an interrupt was served, if it does nothing else."""
+        serves = serves_interrupts(self.scheduling.name(tid))
+        return f", in {self._named(tid)}" if serves else ""
+
     def _meanwhile(self, part: Part) -> str:
         """What another thread did, or its processor, in the time of a part; empty: not known."""
         other = part.meanwhile
         if other is None or other.name == UNKNOWN:
             return ""
-        if other.name in ("interrupt", "softirq"):
+        if other.name in ("interrupt", "softirq") and other.by is None:
             return f"cpu{other.cpu} served {other.what}"
         did = self.of(other).removeprefix(self._named(other.tid))
         return f"ran{did}" if other.name == "running" else did.lstrip()
@@ -131,21 +149,34 @@ class Causes:
         if part.name == "wire":
             return f"{self.sender} → {self.receiver}, between their devices"
         if part.what not in ("", SENT, RECEIVED):
-            return f"by {self.protocol} of {self.sender}: {part.what}"
+            text = f"by {self.protocol} of {self.sender}: {part.what}"
+            is_again = part.what.startswith("sent again") and "dropped" not in part.what
+            if is_again and self.passage is not None and self.passage.losses:
+                text += f"; the emulated link {' → '.join(self.passage.link)} lost it"
+            return text
         assert self.passage is not None
         link = " → ".join(self.passage.link)
         if part.name == "link":
-            return f"the emulated link {link}, as it is set"
-        if part.name == "late":
-            of = self._named(part.tid)
-            did = self._meanwhile(part)
-            why = f": {'its' if did.startswith('cpu') else 'it'} {did}" if did else ""
-            return f"{of}, which emulates {link}, was late{why}" if of else f"{link} was late"
+            return self.passage.described(part.name)
         if part.what != SENT:
             return f"by the network's code of {self.receiver}, until a later packet came"
         if self.passage.losses:
             return f"by the network's code of {self.sender}: sent again, the link {link} lost it"
         return f"by the network's code of {self.sender}"
+
+    def _of_emulator(self, part: Part) -> str:
+        assert self.passage is not None
+        link, of = " → ".join(self.passage.link), self._named(part.tid)
+        if not of:
+            return self.passage.described(part.name)
+        verb = {"ring": "left it in its ring", "late": "was late", "send": "sent it on"}[part.name]
+        did = self._meanwhile(part)
+        why = f": {'its' if did.startswith('cpu') else 'it'} {did}" if did else ""
+        return f"{of}, which emulates {link}, {verb}{why}"
+
+    def ring_ns(self, part: Part) -> int | None:
+        """For how long the packet of a link's part lay in the ring, ns; None: it is not known."""
+        return self.passage.ring_ns if part.name == "link" and self.passage else None
 
     def _named(self, tid: int | None) -> str:
         return "" if tid is None else self.threads.named(tid, self.scheduling.name(tid))

@@ -154,30 +154,55 @@ def held(
     end: int,
     came: int | None = None,
     passage: Passage | None = None,
+    left: tuple[int, int] | None = None,
+    unknown_link: str = "",
 ) -> list[Said]:
     """What the counts say of a hop: parts that add up to it.
 
     What one of the two threads surely did is a part, the rest is unknown. The counts do not tell in
-    which order the parts were. But those on an emulated link, where the message's ``passage`` of it
-    is known, lie between those before and after it, and so does when it ``came`` to its socket.
+    which order the parts were. But they lie between the instants that are known: when the message
+    ``left`` its host (at the first of two instants at the earliest, at the second at the latest),
+    those of its ``passage`` of an emulated link, and when it ``came`` to its socket.
+    ``unknown_link``: why its passage of one is not known.
     """
+    of = sender.host if sender else "its host"
+    stops = []
+    if left is not None:
+        # Its stamp may be too late, by as much as its program was kept while it recorded the event.
+        # What came to the link had left before.
+        first, last = left if passage is None else (min(each, passage.came) for each in left)
+        stops.append((first, "unknown", f"until it left {of}"))
+        stops.append((last, "unknown", "until it had left for its other receivers"))
     if passage is not None:
-        at = min(max(passage.came, begin), end)
-        left = min(max(passage.left, at), end)
         link = " → ".join(passage.link)
-        due = max(left - passage.late, at)
-        over = [("link", due - at, f"the emulated link {link}, as it is set")]
-        over.append(("late", left - due, f"{link} was late"))
-        parts = _until(sender, receiver, (begin, at), end, f"until it came to the link {link}")
-        parts += [part for part in over if part[1] > 0]
-        if came is None:
-            return [*parts, *_since(receiver, left, end, f"since it left the link {link}", "")]
-        came = max(came, left)
-        parts += _filled([], came - left, f"from the link {link} to {receiver.host}")
-        return [*parts, *_since_it_came(receiver, came, end)]
+        stops.append((passage.came, "wire", f"until it came to the link {link}"))
+        of_link = [("link", passage.due), ("ring", passage.in_hand), ("late", passage.left)]
+        if came is not None:
+            # Else the receiver may have had it before the call returned.
+            of_link.append(("send", min(passage.returned, came)))
+        stops += [(until, name, passage.described(name)) for name, until in of_link]
+        of = f"the link {link}"
     if came is not None:
-        way = _until(sender, receiver, (begin, came), end, f"until it came to {receiver.host}")
-        return [*way, *_since_it_came(receiver, came, end)]
+        text = f"until it came to {receiver.host}"
+        name, before = ("unknown", f"{unknown_link}; ") if unknown_link else ("wire", "")
+        stops.append((came, name, f"{before}{text}"))
+    if not stops:
+        return _of_both(sender, receiver, begin, end)
+    parts: list[Said] = []
+    at = begin
+    for number, (until, name, cause) in enumerate(stops):
+        until = min(max(until, at), end)
+        if number == 0:
+            parts += _until(sender, receiver, (at, until), end, cause)
+        elif until > at:
+            parts.append((name, until - at, cause))
+        at = until
+    untold = f"since it {f'left {of}' if came is None else f'came to {receiver.host}'}"
+    return [*parts, *_since(receiver, at, end, untold, came is not None)]
+
+
+def _of_both(sender: End | None, receiver: End, begin: int, end: int) -> list[Said]:
+    """The parts of a hop of which no instant between its ends is known."""
     length = end - begin
     growth = receiver.counts.growth(receiver.tid, begin, end)
     if growth is None:
@@ -208,21 +233,19 @@ def _until(
     return _filled(parts, at - begin, untold)
 
 
-def _since_it_came(receiver: End, came: int, end: int) -> list[Said]:
-    """The parts from when a message came to its socket until it was read."""
-    where = " while it was in its socket"
-    return _since(receiver, came, end, f"since it came to {receiver.host}", where)
+def _since(receiver: End, at: int, end: int, untold: str, is_there: bool) -> list[Said]:
+    """The parts from an instant until a message was read.
 
-
-def _since(receiver: End, at: int, end: int, untold: str, asleep: str) -> list[Said]:
-    """The parts from an instant until a message was read, for which its receiver was needed."""
+    ``is_there``: it was in the receiver's socket, which slept nevertheless where it did.
+    """
     name = receiver.counts.named(receiver.tid)
     growth = receiver.counts.growth(receiver.tid, at, end)
     parts: list[Said] = []
     if growth is not None:
         parts = _of_receiver(receiver, growth, at, end)
-        slept = end - at - growth.ran[1] - growth.waited[1]
-        parts.append(("blocked", max(slept, 0), f"{name} slept{asleep}"))
+        if is_there:
+            slept = end - at - growth.ran[1] - growth.waited[1]
+            parts.append(("blocked", max(slept, 0), f"{name} slept while it was in its socket"))
     return _filled(parts, end - at, f"{untold}, until {name} had read it")
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from loopscope.analysis.interrupts import CLASSES
 from loopscope.analysis.scheduling import IDLE, LOST, UNTOLD
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 PARTS = {
     "running": "the thread had a processor",
-    "runnable": "something else had the processor",
+    "runnable": "another thread had the processor",
     "wake-up": "the processor was idle",
     "throttled": "the thread's cgroup had used up its processor time",
     "blocked": "the thread slept",
@@ -30,9 +32,11 @@ PARTS = {
     "pending": "a soft interrupt was asked for, and not served yet",
     "held": "the network's code had it while no thread worked on it",
     "network": "the network's code carried it from the sender's to the receiver's socket",
-    "wire": "it was between the devices of two kernels",
+    "wire": "it was between the devices of two hosts",
     "link": "an emulated link had it",
-    "late": "an emulated link had it for longer than it was to",
+    "ring": "what emulates the link had not taken it out of its ring when it was due",
+    "late": "what emulates the link had it for longer than it was to",
+    "send": "what emulates the link sent it on",
     "unknown": "the events do not tell",
 }
 """Names of parts, and what they say."""
@@ -50,12 +54,12 @@ class Part:
     """The thread that the message was with; None: it is not known."""
     cpu: int | None
     by: int | None = None
-    """The thread that was on the processor instead, or that ended the sleep."""
+    """The thread that was on the processor instead, interrupted or not, or that ended the sleep."""
     what: str = ""
     """The interrupt, that which is pending, the system call, or why it is not known."""
     meanwhile: Part | None = None
     """What another thread did then, where that is looked at: the one that ended this sleep, or the
-    one that emulates the link that was late."""
+    one that emulates the link."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
@@ -64,8 +68,6 @@ UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
     "softirq": "until a soft interrupt; `softirq:*` was not recorded",
 }
-CLASSES = {"interrupt": "irq", "softirq": "softirq"}
-"""The classes of events that tell of interruptions, by the names of parts."""
 # The names of threads.
 _SERVE_INTERRUPTS = ("ksoftirqd/", "napi/", "irq/")
 
@@ -92,7 +94,7 @@ def over_link(
     parts = []
     if came > begin:
         # It sleeps when it has given the message away, or to wait until it can.
-        since = min(scheduling.sleeps_after(sender, begin) or came, came)
+        since = min(_slept_since_given(scheduling, sender, begin, carried) or came, came)
         if since > begin:
             parts += split(scheduling, sender, begin, sender, since)
         if came > since:
@@ -102,20 +104,53 @@ def over_link(
                     parts.append(Part("held", since, min(until, came), None, None, what=why))
                     since = min(until, came)
     due = max(left - passage.late, came)
+    in_hand = min(max(passage.in_hand, due), left)
     if due > came:
         parts.append(Part("link", came, due, None, None))
-    late = Part("late", due, left, passage.tid, None)
-    if left > due and passage.tid is not None:
-        did = split(scheduling, passage.tid, due, passage.tid, left)
-        parts += [replace(late, start=each.start, end=each.end, meanwhile=each) for each in did]
-    elif left > due:
-        parts.append(late)
+    parts += _of_emulator(scheduling, "ring", passage.tid, due, in_hand)
+    parts += _of_emulator(scheduling, "late", passage.tid, in_hand, left)
     if end > left:
         on = split(scheduling, passage.tid, left, receiver, end, handed_on=True)
         if carried is not None and mostly_unknown(on):
             on = _from_socket(scheduling, None, left, carried.ready, receiver, end)
-        parts += on
+        # What came before that was another packet of the message.
+        arrived = carried.came if carried is not None and carried.came >= left else None
+        parts += _with_send(scheduling, passage, left, arrived, on)
     return parts
+
+
+def _of_emulator(scheduling: Scheduling, name: str, tid: int, begin: int, end: int) -> list[Part]:
+    """The parts of a name, each with what the thread that emulates the link did meanwhile."""
+    whole = Part(name, begin, end, tid, None)
+    did = split(scheduling, tid, begin, tid, end)
+    return [replace(whole, start=each.start, end=each.end, meanwhile=each) for each in did]
+
+
+def _with_send(
+    scheduling: Scheduling, passage: Passage, left: int, came: int | None, on: list[Part]
+) -> list[Part]:
+    """What followed from ``left`` on, with what the emulating thread took to send it as ``send``.
+
+    That ends when the packet ``came`` through the receiver's device, or when the thread's call had
+    returned. Where ``came`` is not known, it ends in the thread's own time: before the soft
+    interrupt in which that woke the receiver.
+    """
+    tid, first = passage.tid, on[0]
+    if first.name == "held" and first.end <= passage.returned:
+        # The receiver was woken in that very call, in which the thread was kept.
+        on = [*split(scheduling, tid, left, tid, first.end), *on[1:]]
+    own = [*takewhile(lambda part: part.tid == tid and part.name != "unknown", on)]
+    if came is None:
+        while own and own[-1].name == "softirq":
+            own.pop()
+    upto = own[-1].end if own else left
+    if came is not None:
+        if not own and first.name in ("held", "network", "unknown"):
+            upto = first.end
+        upto = min(upto, came)
+    upto = min(upto, passage.returned)
+    after = [replace(part, start=max(part.start, upto)) for part in on if part.end > upto]
+    return [*_of_emulator(scheduling, "send", tid, left, upto), *after] if upto > left else on
 
 
 def over_network(
@@ -154,6 +189,14 @@ def _from_socket(
     return parts + (split(scheduling, receiver, ready, receiver, end) if end > ready else [])
 
 
+def _slept_since_given(
+    scheduling: Scheduling, sender: int, begin: int, carried: Carried | None
+) -> int | None:
+    """When a message's thread first slept after it began to give it away, if that is known."""
+    given = begin if carried is None else max(begin, carried.given)
+    return scheduling.sleeps_after(sender, given)
+
+
 def _given(
     scheduling: Scheduling, sender: int, begin: int, carried: Carried, end: int
 ) -> list[Part]:
@@ -162,7 +205,7 @@ def _given(
     if carried.held:
         # Its thread may sleep until the network's code has room for more.
         first = carried.held[0].start
-        slept = scheduling.sleeps_after(sender, begin) or first
+        slept = _slept_since_given(scheduling, sender, begin, carried) or first
         at = min(max(min(first, slept), begin), sent)
     parts = split(scheduling, sender, begin, sender, at) if at > begin else []
     for held in carried.held:
@@ -196,8 +239,13 @@ def between_kernels(
     far = []
     stops = [("wire", came)]
     if passage is not None:
-        left = passage.left
-        stops[:0] = [("wire", passage.came), ("link", left - passage.late), ("late", left)]
+        stops[:0] = [
+            ("wire", passage.came),
+            ("link", passage.due),
+            ("ring", passage.in_hand),
+            ("late", passage.left),
+            ("send", passage.returned),
+        ]
     for name, until in stops:
         until = min(max(until, at), came)
         if until > at:
@@ -354,9 +402,13 @@ def _is_of_thread(scheduling: Scheduling, happening: Happening, sender: int | No
     The sender runs the network's code itself, also where that is a soft interrupt, and some threads
     do nothing but serve interrupts.
     """
-    name = scheduling.name(happening.by)
-    serves = name.startswith(_SERVE_INTERRUPTS)
+    serves = serves_interrupts(scheduling.name(happening.by))
     return happening.within is None or happening.by == sender or serves
+
+
+def serves_interrupts(name: str) -> bool:
+    """Whether a thread of this name does nothing but serve interrupts."""
+    return name.startswith(_SERVE_INTERRUPTS)
 
 
 def _on(
@@ -385,29 +437,30 @@ def _of_stretch(
     if state.state == "running" and state.cpu is None:
         yield Part("running", start, end, tid, None)
     elif state.state == "running":
-        assert state.cpu is not None
-        yield from _interrupted(scheduling, tid, state.cpu, start, end)
+        yield from _interrupted(scheduling, Part("running", start, end, tid, state.cpu))
     elif state.state == "runnable":
         assert state.cpu is not None
 
         def name(other: int) -> str:
             return "wake-up" if other == IDLE else "runnable"
 
-        yield from _on(scheduling, state.cpu, start, end, name, tid)
+        for part in _on(scheduling, state.cpu, start, end, name, tid):
+            yield from [part] if part.name == "unknown" else _interrupted(scheduling, part)
     elif state.state in ("blocked", "throttled"):
         yield Part(state.state, start, end, tid, None)
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
-        yield Part("wake-up", start, end, tid, state.cpu, IDLE, UNTOLD)
+        waits = Part("wake-up", start, end, tid, state.cpu, IDLE, UNTOLD)
+        yield from _interrupted(scheduling, waits)
     else:
         yield Part("unknown", start, end, tid, state.cpu, what=state.why)
 
 
-def _interrupted(
-    scheduling: Scheduling, tid: int, cpu: int, start: int, end: int
-) -> Iterator[Part]:
-    """A time on a processor, without the interrupts in it, and these."""
-    if any(scheduling.lost(each, start, end) for each in CLASSES.values()):
-        yield Part("unknown", start, end, tid, cpu, what=LOST)
+def _interrupted(scheduling: Scheduling, whole: Part) -> Iterator[Part]:
+    """A time on a processor, or waiting for one, without the interrupts in it, and these."""
+    tid, cpu = whole.tid, whole.cpu
+    assert cpu is not None
+    if any(scheduling.lost(each, whole.start, whole.end) for each in CLASSES.values()):
+        yield Part("unknown", whole.start, whole.end, tid, cpu, what=LOST)
         return
 
     def cut(
@@ -416,15 +469,15 @@ def _interrupted(
         at = since
         for name, begun, ended in scheduling.interrupts.between(kind, cpu, since, until):
             yield from rest(at, begun)
-            yield Part(kind, begun, ended, tid, cpu, what=name)
+            yield Part(kind, begun, ended, tid, cpu, whole.by, name)
             at = ended
         yield from rest(at, until)
 
-    def running(since: int, until: int) -> Iterator[Part]:
+    def others(since: int, until: int) -> Iterator[Part]:
         if until > since:
-            yield Part("running", since, until, tid, cpu)
+            yield Part(whole.name, since, until, tid, cpu, whole.by, whole.what)
 
     def soft(since: int, until: int) -> Iterator[Part]:
-        yield from cut("softirq", running, since, until)
+        yield from cut("softirq", others, since, until)
 
-    yield from cut("interrupt", soft, start, end)
+    yield from cut("interrupt", soft, whole.start, whole.end)

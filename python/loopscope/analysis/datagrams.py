@@ -21,7 +21,7 @@ import numpy as np
 
 from loopscope.analysis.bounded_statistics import Bracket, Sample
 from loopscope.analysis.document import Document
-from loopscope.analysis.ledger import Packets
+from loopscope.analysis.ledger import Hop, Packets
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.messages import Intervals, counters
 from loopscope.analysis.network import Network
@@ -280,9 +280,8 @@ def _traffic(
     both = [kernels.of(repeat, end.host) for end in ends]
     if any(each.lost(kind, *times) for each in both if each for kind in ("tcp", "udp")):
         return MISSING
-    within = times[0], here.next, times[1]
-    link = here.host, there.host
-    return network.traffic(repeat, link, here.tid, there.tid, within, err) or UNKNOWN_PACKETS
+    hop = Hop(here.tid, there.tid, times[0], here.next, times[1], err)
+    return network.traffic(repeat, (here.host, there.host), hop) or UNKNOWN_PACKETS
 
 
 def pair(traffic: Traffic, apart: int) -> Paired:
@@ -290,7 +289,7 @@ def pair(traffic: Traffic, apart: int) -> Paired:
 
     The clocks of the two kernels may be ``apart`` ns from each other.
     """
-    left, whole = traffic
+    left, whole = traffic.left, traffic.came
     came = _divided(whole, left.first)
     again = came.again
     new = Packets(*(column[~again] for column in came))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from loopscope.analysis.bounded_statistics import Sample
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
-from loopscope.analysis.measured_links import ports, routers
+from loopscope.analysis.measured_links import ROUTER, ports, routers
 from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ENQUEUED, DEPARTED, DROPPED = "link.enqueued", "link.departed", "link.dropped"
 Link = tuple[str, str]
 """Names of the sending and of the receiving host."""
+NOT_KNOWN = -1
+"""In columns of instants: it is not known."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,36 @@ class Passage:
     """The thread that sent it on."""
     losses: int
     """Packets with its number that the link had lost before, since the message was sent."""
+    taken: int | None
+    """When the thread took it out of its ring. None: that is not known, as no kernel stamped when
+    it came into it, and ``came`` is when it was taken."""
+    returned: int
+    """When the thread's call had returned that sent it on."""
+
+    @property
+    def due(self) -> int:
+        """When it was to leave."""
+        return self.left - self.late
+
+    @property
+    def in_hand(self) -> int:
+        """From when on the thread could have sent it: it was due, and taken out of the ring."""
+        return self.due if self.taken is None else min(max(self.due, self.taken), self.left)
+
+    def described(self, part: str) -> str:
+        """A part of it, `link`, `ring`, `late` or `send`, in words that name no thread."""
+        link = " → ".join(self.link)
+        return {
+            "link": f"the emulated link {link}, as it is set",
+            "ring": f"in the ring of what emulates {link}",
+            "late": f"{link} was late",
+            "send": f"what emulates {link} sent it on",
+        }[part]
+
+    @property
+    def ring_ns(self) -> int | None:
+        """For how long it lay in the ring, ns; None: not known."""
+        return None if self.taken is None else max(self.taken - self.came, 0)
 
 
 class LinkEvents:
@@ -79,8 +111,9 @@ class LinkEvents:
         self._run = run
         self._packets: Relation | None = None
         self._losses: dict[Link, dict[tuple[int, int], list[int]]] = {}
-        if self.links and ENQUEUED in run.tables and DEPARTED in run.tables:
-            self._packets = _packets(run)
+        passed = packets_of(run) if self.links else None
+        if passed is not None:
+            self._packets = with_hosts(run, passed.filter('"left" IS NOT NULL'))
             self._counters = counters(run)
             self._routers = routers(run)
 
@@ -130,15 +163,16 @@ class LinkEvents:
             column, lost = self._carried(hop, link), self._lost(link)
             places = column["row"]
             of_hop = [hop[name][places].tolist() for name in ("repeat", "id", "not_before")]
-            names = ("packets", "came", "left", "late", "tid")
+            names = ("packets", "came", "left", "late", "tid", "taken", "returned")
             values = [column[name].tolist() for name in names]
             rows = both[over][places].tolist()
-            for row, repeat, id, begin, packets, came, left, late, tid in zip(
+            for row, repeat, id, begin, packets, came, left, late, tid, taken, returned in zip(
                 rows, *of_hop, *values, strict=True
             ):
                 if packets == 1:
                     losses = sum(begin <= at <= came for at in lost.get((repeat, id), ()))
-                    found[row] = Passage(link, came, left, late, tid, losses)
+                    seen = None if taken == NOT_KNOWN else taken
+                    found[row] = Passage(link, came, left, late, tid, losses, seen, returned)
         return found
 
     def has_lost(self, messages: Messages, row: int, first: int, link: Link) -> bool:
@@ -162,7 +196,7 @@ class LinkEvents:
         found = self._losses[link] = {}
         if DROPPED not in self._run.tables:
             return found
-        dropped = _with_hosts(self._run, self._run.relation(DROPPED))
+        dropped = with_hosts(self._run, self._run.relation(DROPPED))
         rows = dropped.filter(_of(link)).project("repeat, id, ts")
         for repeat, id, ts in rows.fetchall():
             found.setdefault((repeat, id), []).append(ts)
@@ -284,27 +318,32 @@ class LinkEvents:
         return found
 
 
-def _packets(run: Run) -> Relation:
-    """One row for each packet that went through a link.
+def packets_of(run: Run) -> Relation | None:
+    """One row for each packet that went through a link; None where none is recorded.
 
-    It has the instants when the kernel saw the packet come, and when the first of its copies was
-    given to the device.
+    By `repeat`, `from`, `to` and `number`, it has the instants when the kernel saw the packet come,
+    and when the first of its copies was given to the device; the latter are NULL where it was lost.
+    ``taken`` is when what emulates the link took it out of its ring: `NOT_KNOWN` on hosts that
+    emulate what they send or forward, whose kernels do not stamp what comes.
     """
+    if not {ENQUEUED, DEPARTED} <= {*run.tables}:
+        return None
     link = 'repeat, "from", "to"'
     came = _router_table(run, ENQUEUED).project(
-        f"{link}, number, id, ts AS came, err_ns AS came_err, own AS came_own"
+        f"{link}, number, id, ts AS came, err_ns AS came_err, own AS came_own, "
+        f"CASE WHEN host = {literal(ROUTER)} THEN recorded ELSE {NOT_KNOWN} END AS taken"
     )
     left = _router_table(run, DEPARTED).aggregate(
         f'{link}, number, min(ts) AS "left", arg_min(err_ns, ts) AS left_err, '
-        "arg_min(own, ts) AS left_own, arg_min(late_ns, ts) AS late, arg_min(tid, ts) AS tid"
+        "arg_min(own, ts) AS left_own, arg_min(late_ns, ts) AS late, arg_min(tid, ts) AS tid, "
+        "arg_min(recorded, ts) AS returned"
     )
-    return _with_hosts(run, came.join(left, f"{link}, number")).project(
-        'repeat, sender, receiver, id, came, came_err, "left", left_err, late, tid, '
-        "came_own + left_own AS own"
+    return came.join(left, f"{link}, number", how="left").project(
+        "* EXCLUDE (came_own, left_own), came_own + left_own AS own"
     )
 
 
-def _with_hosts(run: Run, packets: Relation) -> Relation:
+def with_hosts(run: Run, packets: Relation) -> Relation:
     """Packets with the hosts of their ports: `sender`, `receiver`."""
     names = _names(run, ports(run))
     senders = names.project('repeat, port AS "from", name AS sender')
@@ -313,14 +352,14 @@ def _with_hosts(run: Run, packets: Relation) -> Relation:
 
 
 def _of(link: Link) -> str:
-    """The condition on `_with_hosts` that a packet is of a link."""
+    """The condition on `with_hosts` that a packet is of a link."""
     return f"sender = {literal(link[0])} AND receiver = {literal(link[1])}"
 
 
 def _router_table(run: Run, name: str) -> Relation:
-    """The events of a link with the kernel's part of `err_ns` added to the counter's.
+    """The events of a link with the kernel's part of `err_ns`, and when each was recorded.
 
-    An event is reported `ago_ns` later, and the kernel may slew its clock meanwhile.
+    That is `ago_ns` after the event, and the kernel may slew its clock meanwhile.
 
     Raises `RunError` where the stamps are still those of the telling.
     """
@@ -333,7 +372,7 @@ def _router_table(run: Run, name: str) -> Relation:
     own = f"ceil(ago_ns * {SLEW_PPM / 1e6}::DOUBLE)::BIGINT"
     if "within_ns" in events.columns:
         own += " + within_ns::BIGINT"
-    return events.project(f"*, {own} AS own")
+    return events.project(f"*, {own} AS own, (ts + ago_ns)::BIGINT AS recorded")
 
 
 def _names(run: Run, hosts: Mapping[int, list[str]]) -> Relation:
@@ -358,7 +397,8 @@ def _candidates(hop: Relation, carried: Relation) -> Relation:
     return joined.aggregate(
         '"row", count(*) AS packets, min(came) AS came, arg_min(came_err, came) AS came_err, '
         'min("left") AS "left", arg_min(left_err, "left") AS left_err, max(own) AS own, '
-        'arg_min(late, "left") AS late, arg_min(tid, "left") AS tid'
+        'arg_min(late, "left") AS late, arg_min(tid, "left") AS tid, '
+        'arg_min(taken, came) AS taken, arg_min(returned, "left") AS returned'
     ).order('"row"')
 
 

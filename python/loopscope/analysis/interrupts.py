@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
+from loopscope.experiment import kernel_events
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,6 +30,36 @@ Gap = tuple[int, int]
 _IN_HARD = 8
 _IN_SOFT = 16
 _VECTORS = "HI TIMER NET_TX NET_RX BLOCK IRQ_POLL TASKLET SCHED HRTIMER RCU".split()
+CLASSES = {"interrupt": "irq", "softirq": "softirq"}
+"""The classes of events that tell of interruptions, by their kinds."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The two tables that tell of interrupts: of their entries and of their exits."""
+
+    kind: str
+    """`interrupt` or `softirq`."""
+    event: str
+    """The name of both tables without their ends."""
+    shown: tuple[str, str]
+    """The interrupt's name at an entry and at an exit, as SQL."""
+    columns: frozenset[str] = frozenset()
+    """Those of the entries' table that the name is made of."""
+
+    @property
+    def tables(self) -> tuple[str, str]:
+        return f"kernel.{self.event}_entry", f"kernel.{self.event}_exit"
+
+
+_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(_VECTORS))
+_VECTOR = f"CASE vec {_CASES} ELSE 'vector ' || vec END"
+_HANDLER = "'irq ' || irq || ' ' || name"
+SOURCES = (
+    Source("interrupt", "irq_handler", (_HANDLER, "'irq ' || irq"), frozenset({"irq", "name"})),
+    *(Source("interrupt", name, (f"'{name}'", f"'{name}'")) for name in kernel_events.VECTORS),
+    Source("softirq", "softirq", (_VECTOR, _VECTOR), frozenset({"vec"})),
+)
 
 
 def interruption(flags: int) -> str | None:
@@ -66,11 +98,12 @@ class Interrupts:
         self, run: Run, repeat: int, kernel: str, lost: Mapping[str, Sequence[Gap]]
     ) -> None:
         """``lost``: when events were lost, by class. Raises `RunError` where a table is no good."""
-        of = (run, repeat, kernel)
-        self._served = {
-            "interrupt": _of_cpus(_hard(*of, lost.get("irq", ()))),
-            "softirq": _of_cpus(_soft(*of, lost.get("softirq", ()))),
-        }
+        found: dict[str, _Found] = {kind: [] for kind in CLASSES}
+        for source in SOURCES:
+            if {*source.tables} <= {*run.tables}:
+                gaps = lost.get(CLASSES[source.kind], ())
+                found[source.kind] += _pairs(run, repeat, kernel, source, gaps)
+        self._served = {kind: _of_cpus(each) for kind, each in found.items()}
         self._raises = _raises(run, repeat, kernel)
 
     def recorded(self, kind: str) -> bool:
@@ -148,45 +181,20 @@ def _in_order(parts: list[_Served]) -> _Served:
     return names[outer], starts[outer], ends[outer]
 
 
-def _hard(run: Run, repeat: int, kernel: str, lost: Sequence[Gap]) -> _Found:
-    found: _Found = []
-    for table in run.tables:
-        name = table.removeprefix("kernel.").removesuffix("_entry")
-        if table != f"kernel.{name}_entry" or name.startswith(("softirq", "timer_", "hrtimer_")):
-            continue
-        if f"kernel.{name}_exit" in run.tables:
-            shown = "'irq ' || irq || ' ' || name" if name == "irq_handler" else f"'{name}'"
-            at_exit = "'irq ' || irq" if name == "irq_handler" else shown
-            found += _pairs(run, repeat, kernel, name, (shown, at_exit), lost)
-    return found
-
-
-def _soft(run: Run, repeat: int, kernel: str, lost: Sequence[Gap]) -> _Found:
-    if not {"kernel.softirq_entry", "kernel.softirq_exit"} <= set(run.tables):
-        return []
-    return _pairs(run, repeat, kernel, "softirq", (_VECTOR, _VECTOR), lost)
-
-
-_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(_VECTORS))
-_VECTOR = f"CASE vec {_CASES} ELSE 'vector ' || vec END"
-
-
 def _pairs(
     run: Run,
     repeat: int,
     kernel: str,
-    name: str,
-    shown: tuple[str, str],
+    source: Source,
     lost: Sequence[Gap],
 ) -> _Found:
     """The interrupts of each processor, from an entry to the exit that follows it.
 
-    Where one of the two is lost, as far as it surely went on: from or to a gap. ``shown``: the name
-    at an entry and at an exit, as SQL.
+    Where one of the two is lost, as far as it surely went on: from or to a gap.
     """
     ends = [
-        rows_of(run, f"kernel.{name}_{end}", repeat, kernel, f"cpu, ts, {text} AS name")
-        for end, text in zip(("entry", "exit"), shown, strict=True)
+        rows_of(run, table, repeat, kernel, f"cpu, ts, {text} AS name")
+        for table, text in zip(source.tables, source.shown, strict=True)
     ]
     cpus, times = ([each[column].to_numpy() for each in ends] for column in ("cpu", "ts"))
     names = [_texts(each["name"]) for each in ends]

@@ -45,6 +45,9 @@ class WhyPart(Document):
     it is not known."""
     idle_state: Annotated[int | None, OPTIONAL] = None
     """The state out of which the processor that it waited for had to come, None: not known."""
+    ring_ns: Annotated[int | None, OPTIONAL] = None
+    """Time in ns for which the packet of the part `link` lay in the ring of what emulates the link,
+    also where the planned delay covers it. None: it is not known."""
 
     def told(self) -> str:
         """The cause, with the number of page faults, what may have been stolen, and the like."""
@@ -96,6 +99,13 @@ class Kernels(RecordedKernels):
             for cut in calls.cut(kernel, each)
         ]
 
+    def syscall(self, repeat: int, host: str, tid: int, at: int) -> str | None:
+        """The system call that a thread of a host was in; None where it is not known."""
+        kernel = self.of(repeat, host)
+        if kernel is None or kernel.lost("call", at, at):
+            return None
+        return self._once(Calls, repeat, host).named(tid, at)
+
     def _once(self, kind: Callable[[Run, int, str], _Read], repeat: int, host: str) -> _Read:
         """What a host's kernel has of a kind, which is read once."""
         key = kind, repeat, self.name_of(repeat, host)
@@ -116,7 +126,9 @@ def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]
         ns = min(part.end, end) - start
         if ns <= 0:
             continue
-        told = replace(part, start=max(part.start, begin), end=min(part.end, end))
+        told = part
+        if part.start < begin or part.end > end:
+            told = replace(part, start=max(part.start, begin), end=min(part.end, end))
         cause, faults = causes.of(told), causes.page_faults(told)
         stolen, slowed_to = causes.stolen(told), causes.slowed_to(told)
         idle_state = causes.idle_state(told)
@@ -129,5 +141,6 @@ def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]
             slowest = [each for each in (slowed_to, before.slowed_to_khz) if each is not None]
             slowed_to = min(slowest, default=None)
             idle_state = before.idle_state if idle_state is None else idle_state
-        found.append(WhyPart(part.name, ns, cause, faults, stolen or None, slowed_to, idle_state))
+        more = faults, stolen or None, slowed_to, idle_state, causes.ring_ns(told)
+        found.append(WhyPart(part.name, ns, cause, *more))
     return tuple(found)

@@ -148,3 +148,5 @@ class KernelResult(Document):
     """By path, where `trace.alternate` of the experiment asks for it."""
     histograms: Annotated[tuple[KernelHistogram, ...], UNLESS_EMPTY]
     """Where `trace.kernel_histograms` asks for them, those of the most time first."""
+    left_out: Annotated[tuple[str, ...], UNLESS_EMPTY] = ()
+    """Classes that `kernel: auto` leaves out for their cost, where it recorded events."""

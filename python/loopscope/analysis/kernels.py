@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,10 +84,18 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         _stolen(run),
         added,
         tuple(read_histograms(run)),
+        _left_out(run, recorded),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
     return result, [*problems, *missed(run), *result.unobservable] if asked else []
+
+
+def _left_out(run: Run, recorded: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    experiment = run.specification
+    if experiment is None or all("counts_only" in found for found in recorded):
+        return ()
+    return kernel_events.left_out(experiment.kernel)
 
 
 def _stolen(run: Run) -> int | None:

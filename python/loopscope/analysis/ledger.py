@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 
+TCP, UDP = 6, 17
+"""Numbers of protocols in IP."""
 IN_QUEUE = "in the queue of its device"
 
 
@@ -45,12 +47,64 @@ class Rows(NamedTuple):
         return upto if other is None else min(self.since(other), upto)
 
 
+class Hop(NamedTuple):
+    """A message that went from one thread to another, as ledgers are asked for it; instants in ns.
+
+    ``begin`` and ``until`` are on the time line of the sender's kernel, ``end`` on that of the
+    receiver's.
+    """
+
+    sender: int
+    """The thread that sent it."""
+    receiver: int
+    """The thread that received it."""
+    begin: int
+    """When it was sent: before its thread gave it away."""
+    until: int | None
+    """When the sender sends its next one; None: it does not."""
+    end: int
+    """When it was received: after its thread had read it."""
+    apart: int = 0
+    """How far the two kernels' clocks may be from each other."""
+
+
 class Held(NamedTuple):
     """A time in which the sender's network code kept a message, or bytes before it."""
 
     start: int
     end: int
     why: str
+
+
+class Mark(NamedTuple):
+    """What a packet of a message is known by, wherever it is seen.
+
+    Of TCP also several packets: those that have any of some bytes.
+    """
+
+    protocol: int
+    """IP's number of it: `TCP` or `UDP`."""
+    source: int
+    """The sender's port."""
+    target: int
+    """The receiver's."""
+    mark: int
+    """The first byte's sequence number; of UDP the hash of the content's first bytes."""
+    bytes: int
+    """How many bytes of TCP's stream; of UDP the length of the content."""
+    fragment: int | None = None
+    """The number that its fragments have; None: it is in one packet."""
+    place: int = 0
+    """Where its first byte is in the message."""
+
+    @property
+    def is_whole_datagram(self) -> bool:
+        """Whether it is of one packet of UDP."""
+        return self.protocol == UDP and self.fragment is None
+
+    def after(self, seq: Any) -> Any:
+        """By how much sequence numbers are after that of the mark's first byte."""
+        return after(seq, self.mark)
 
 
 class Packet(NamedTuple):
@@ -64,6 +118,17 @@ class Packet(NamedTuple):
     bytes: int
     again: bool
     """Whether its first byte had left, or come, before."""
+
+
+class Handed(NamedTuple):
+    """Bytes of a message that its thread gave to the network's code, or took from it, by a call."""
+
+    ts: int
+    came: bool
+    """Whether the receiver took them; else the sender gave them."""
+    first: int
+    """Place of the first of them in the message."""
+    bytes: int
 
 
 class Packets(NamedTuple):
@@ -102,6 +167,31 @@ class Traffic(NamedTuple):
     """Those that left the sender's machine, with those that were lost later."""
     came: Packets
     """Those that came to the receiver's machine."""
+    marks: tuple[Mark, ...] = ()
+    """What the packets are known by at other places of their way."""
+    calls: tuple[Handed, ...] = ()
+    """The calls that wrote and read what is in them, as far as they are known."""
+    stream_place: int | None = None
+    """Place of the message's first byte in its TCP connection's stream; None: it is not known."""
+
+    def moved(self, by: int) -> Traffic:
+        """The same of a message that has so many bytes before these."""
+        left, came = (
+            of._replace(first=of.first + by, end=of.end + by) for of in (self.left, self.came)
+        )
+        marks = (mark._replace(place=by) for mark in self.marks)
+        calls = (call._replace(first=call.first + by) for call in self.calls)
+        return Traffic(left, came, tuple(marks), tuple(calls))
+
+    @staticmethod
+    def joined(parts: Sequence[Traffic]) -> Traffic:
+        """That of several datagrams of a message."""
+        return Traffic(
+            Packets.joined([each.left for each in parts]),
+            Packets.joined([each.came for each in parts]),
+            tuple(mark for each in parts for mark in each.marks),
+            tuple(sorted(call for each in parts for call in each.calls)),
+        )
 
     def listed(self) -> tuple[Packet, ...]:
         """All of them, by time."""
@@ -136,8 +226,21 @@ class Carried:
     ``came``."""
     held: tuple[Held, ...]
     """How it was kept between the two: one after the other, until ``sent``. Empty: it was not."""
-    packets: tuple[Packet, ...] = ()
-    """Those that it was in, if they were asked for; none of those that were lost came."""
+    last: Mark
+    """What the packet is known by that made it whole."""
+    marks: tuple[Mark, ...] = ()
+    """What all of its bytes are known by, of TCP."""
+    traffic: Traffic | None = None
+    """The packets that it was in, if they were asked for; none of those that were lost came."""
+
+
+def after(seq: Any, other: Any) -> Any:
+    """By how much TCP's sequence numbers are after others; negative where they are before.
+
+    Modulo 2**32 (RFC 9293, section 3.4).
+    """
+    half = 1 << 31
+    return (np.asarray(seq, np.int64) - other + half) % (1 << 32) - half
 
 
 def coded(column: Any) -> tuple[Integers, list[str]]:

@@ -10,7 +10,7 @@ from loopscope.analysis.udp_ledger import Drop, UdpLedger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loopscope.analysis.ledger import Carried, Traffic
+    from loopscope.analysis.ledger import Carried, Hop, Traffic
     from loopscope.timeline import Run
 
 
@@ -31,57 +31,30 @@ class Network:
         return TcpLedger.recorded(run) or UdpLedger.recorded(run)
 
     def carried(
-        self,
-        repeat: int,
-        hosts: tuple[str, str],
-        sender: int,
-        receiver: int,
-        within: tuple[int, int | None, int],
-        err_ns: int,
-        *,
-        packets: bool = False,
+        self, repeat: int, hosts: tuple[str, str], hop: Hop, *, packets: bool = False
     ) -> Carried | None:
         """The way of a message from a thread of the first host to one of the second.
 
-        ``within``: when it was sent, when the sender sends its next one (None: it does not), and
-        when it was received; the first two on the time line of the sender's kernel, of which the
-        receiver's may be ``err_ns`` off. ``packets``: with those that it was in. None where it is
-        not known. Raises `RunError`.
+        ``packets``: with those that it was in. None where it is not known. Raises `RunError`.
         """
-        here, there = (self._kernel_of(repeat, host) for host in hosts)
-        begin, until, end = within
-        apart = 0 if here == there else err_ns
-        if self._has_tcp:
-            near, far = self._tcp_of(repeat, here), self._tcp_of(repeat, there)
-            found = near.carried(sender, begin, until, far, receiver, end, apart, packets)
-            if found is not None:
-                return found
-        if self._has_udp:
-            by_udp = self._udp_of(repeat, here), self._udp_of(repeat, there)
-            return by_udp[0].carried(sender, begin, until, by_udp[1], receiver, end, apart, packets)
-        return None
+        tcp, udp, hop = self._of(repeat, hosts, hop)
+        found = tcp and tcp[0].carried(hop, tcp[1], packets=packets)
+        return found or (udp and udp[0].carried(hop, udp[1], packets=packets))
 
-    def traffic(
-        self,
-        repeat: int,
-        hosts: tuple[str, str],
-        sender: int,
-        receiver: int,
-        within: tuple[int, int | None, int],
-        err_ns: int,
-    ) -> Traffic | None:
+    def traffic(self, repeat: int, hosts: tuple[str, str], hop: Hop) -> Traffic | None:
         """The packets of the message that `carried` follows. Raises `RunError`."""
+        tcp, udp, hop = self._of(repeat, hosts, hop)
+        found = tcp and tcp[0].traffic(hop, tcp[1])
+        return found or (udp and udp[0].traffic(hop, udp[1]))
+
+    def _of(
+        self, repeat: int, hosts: tuple[str, str], hop: Hop
+    ) -> tuple[tuple[TcpLedger, TcpLedger] | None, tuple[UdpLedger, UdpLedger] | None, Hop]:
+        """The ledgers of two hosts, and the hop: a kernel's clock is not apart from itself."""
         here, there = (self._kernel_of(repeat, host) for host in hosts)
-        begin, until, end = within
-        apart = 0 if here == there else err_ns
-        found = None
-        if self._has_tcp:
-            near, far = self._tcp_of(repeat, here), self._tcp_of(repeat, there)
-            found = near.traffic(sender, begin, until, far, receiver, end, apart)
-        if found is None and self._has_udp:
-            by_udp = self._udp_of(repeat, here), self._udp_of(repeat, there)
-            found = by_udp[0].traffic(sender, begin, until, by_udp[1], receiver, end, apart)
-        return found
+        tcp = (self._tcp_of(repeat, here), self._tcp_of(repeat, there)) if self._has_tcp else None
+        udp = (self._udp_of(repeat, here), self._udp_of(repeat, there)) if self._has_udp else None
+        return tcp, udp, hop._replace(apart=0) if here == there else hop
 
     def dropped(
         self,

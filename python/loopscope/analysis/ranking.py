@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST = 500
 """The slowest late messages, at most so many, are explained for the line of a verdict."""
+_DIFFERENCES = ("jitter", "deviation", "asymmetry")
+"""Statistics that are times, but none that a message takes."""
 
 
 @dataclass(frozen=True)
@@ -191,4 +193,4 @@ def limit_of(wanted: Expectation | Requirement) -> int | None:
     if isinstance(wanted, Requirement):
         return wanted.limit_ns if wanted.kind == "time" else None
     timed = wanted.is_time and wanted.event is None and wanted.clock is None
-    return int(wanted.value) if timed and wanted.stat != "jitter" else None
+    return int(wanted.value) if timed and wanted.stat not in _DIFFERENCES else None

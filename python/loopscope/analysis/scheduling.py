@@ -138,7 +138,8 @@ class Scheduling:
 
     def lost(self, kind: str, start: int, end: int) -> bool:
         """Whether events of a class may have been lost in a time."""
-        return any(begin < end and start < until for begin, until in self._lost.get(kind, ()))
+        gaps = self._lost.get(kind, ())
+        return bool(gaps) and any(begin < end and start < until for begin, until in gaps)
 
     def stolen(self, cpu: int, start: int, end: int) -> int:
         """The most that a hypervisor may have taken of a processor in a time, ns."""

@@ -27,32 +27,53 @@ class Sleeps:
 
     def __init__(self, run: Run, repeat: int, kernel: str) -> None:
         """Raises `RunError` where the table cannot be read."""
-        self._found: dict[int, tuple[Nanoseconds, list[str]]] = {}
-        tables = [table for table in _TABLES if table in run.tables]
-        columns = "ts, tid, syscall::VARCHAR AS syscall, stack::VARCHAR AS stack"
-        every = [rows_of(run, table, repeat, kernel, columns) for table in tables]
+        self._found: dict[int, tuple[Nanoseconds, list[str], list[int]]] = {}
+        every = []
+        for table in _TABLES:
+            if table in run.tables:
+                # Runs of older versions do not have it.
+                has_holder = "holder" in run.relation(table).columns
+                holder = f"{'holder' if has_holder else 0}::BIGINT AS holder"
+                columns = f"ts, tid, syscall::VARCHAR AS syscall, stack::VARCHAR AS stack, {holder}"
+                every.append(rows_of(run, table, repeat, kernel, columns))
         if not every:
             return
         rows = pa.concat_tables(every).sort_by("ts")
-        times, tids = rows["ts"].to_numpy(), rows["tid"].to_numpy()
+        times, tids, holders = (rows[name].to_numpy() for name in ("ts", "tid", "holder"))
         told = map(in_words, rows["syscall"].to_pylist(), rows["stack"].to_pylist())
         words = np.array(list(told), dtype=object)
         for tid in np.unique(tids).tolist():
             of_thread = tids == tid
-            self._found[tid] = (times[of_thread], words[of_thread].tolist())
+            found = words[of_thread].tolist(), holders[of_thread].tolist()
+            self._found[tid] = (times[of_thread], *found)
 
     def on(self, scheduling: Scheduling, tid: int, until: int) -> str:
         """In what a thread slept that was asleep before an instant, in words: `in fdatasync (…)`.
 
         Empty where no record tells.
         """
-        times, words = self._found.get(tid, ((), ()))
+        place = self._before(scheduling, tid, until)
+        return "" if place is None else self._found[tid][1][place]
+
+    def holder(self, scheduling: Scheduling, tid: int, until: int) -> int | None:
+        """The thread that held what a thread slept for, by the words of a futex; see `on`.
+
+        None where they do not say it. Other words may look like those of a mutex: then it is no
+        thread of the program.
+        """
+        place = self._before(scheduling, tid, until)
+        return None if place is None else self._found[tid][2][place] or None
+
+    def _before(self, scheduling: Scheduling, tid: int, until: int) -> int | None:
+        """The record of the sleep of a thread that was asleep before an instant."""
+        if tid not in self._found:
+            return None
+        times = self._found[tid][0]
         place = int(np.searchsorted(times, until, side="right")) - 1
         # It is of this sleep if the thread has not come onto a processor since.
         came = scheduling.came_before(tid, until)
-        if place < 0 or (came is not None and times[place] < came):
-            return ""
-        return words[place]
+        is_other = place < 0 or (came is not None and times[place] < came)
+        return None if is_other else place
 
 
 @cache

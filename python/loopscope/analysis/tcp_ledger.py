@@ -3,7 +3,6 @@
 The thread that sent a message wrote its bytes at known sequence numbers (``tcp_send``), and the
 thread that received it had read up to one of them (``tcp_read``). So the segments that carried it
 are known by address, port and sequence number, whatever else was on its way at the time.
-Sequence numbers are compared modulo 2**32 (RFC 9293, section 3.4).
 """
 
 from __future__ import annotations
@@ -11,11 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
-from loopscope.analysis.drop_reasons import reason_text
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packets, Rows, Traffic, coded, groups
+from loopscope.analysis.ledger import (
+    IN_QUEUE,
+    TCP,
+    Carried,
+    Handed,
+    Held,
+    Hop,
+    Mark,
+    Packets,
+    Rows,
+    Traffic,
+    after,
+    coded,
+    groups,
+)
+from loopscope.analysis.tcp_drops import Connection, TcpDrops
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,15 +41,14 @@ TABLES = tuple(
     for name in ("tcp_send", "tcp_read", "tcp_ready", "tcp_receive", "segment_out", "segment_in")
 )
 """Those without which nothing can be said."""
+_MESSAGES = "kernel.tcp_message"
 _RESENDS = "kernel.tcp_resend"
 _QUEUED = "kernel.segment_queued"
-_DROPS = "kernel.packet_drop"
-_TCP = 6
-# What TCP drops because it has had it before.
-_HAD_BEFORE = ("TCP_OLD_", "TCP_OFO")
 # Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
 _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
+# The flag of the header of the first segment (RFC 9293, 3.1).
+_SYN = 2
 # SK_PACING_NEEDED: the socket waits by timers of its own; SK_PACING_FQ: its device's queue paces
 # it.
 _PACED_BY_TCP, _PACED_BY_QUEUE = 1, 2
@@ -49,19 +60,6 @@ _TOLD_NS = 1_000_000
 """Time within which the kernel tells that it sent a segment again, after the segment."""
 _EARLIER_NS = 10_000_000_000
 """A segment that is sent again is looked for among those of this time before."""
-
-Connection = tuple[int, str, str]
-"""Network namespace, local address, remote address."""
-
-
-class _Drop(NamedTuple):
-    """The kernel dropped a segment."""
-
-    ts: int
-    seq: int
-    bytes: int
-    why: str
-
 
 _Ends = tuple[Connection, "TcpLedger", Connection]
 """The sender's connection, the receiver's kernel, and the connection as that has it."""
@@ -77,6 +75,8 @@ class _Way(NamedTuple):
     sent: int
     by: int
     came: int
+    last: int
+    """A byte of the segment that made it whole."""
     ready: int
 
 
@@ -112,16 +112,19 @@ class TcpLedger:
             return found
 
         self._sends = grouped(TABLES[0], socket, "seq, bytes", by_thread=True)
+        told = _MESSAGES in run.tables
+        self._told = grouped(_MESSAGES, socket, "seq, bytes", by_thread=True) if told else {}
         self._reads = grouped(TABLES[1], socket, "copied_seq", by_thread=True)
         self._ready = grouped(TABLES[2], socket, "rcv_nxt")
         self._received = grouped(TABLES[3], socket, f"ack, {state}")
-        self._out = grouped(TABLES[4], packet, "seq, bytes, err_ns")
+        self._out = grouped(TABLES[4], packet, "seq, bytes, tcp_flags, err_ns")
         self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes, err_ns")
         resends = _RESENDS in run.tables
         self._resends = grouped(_RESENDS, socket, f"seq, {state}") if resends else {}
         queued = _QUEUED in run.tables
         self._queued = grouped(_QUEUED, packet, "seq, bytes") if queued else None
-        self._drops = _drops(run, repeat, kernel)
+        self._drops = TcpDrops(run, repeat, kernel)
+        self._places: dict[Connection, Rows] = {}
         self._read_by: dict[int, list[Connection]] = {}
         for tid, connection in self._reads:
             self._read_by.setdefault(tid, []).append(connection)
@@ -131,89 +134,88 @@ class TcpLedger:
         """Whether a run has what it takes."""
         return set(TABLES) <= set(run.tables)
 
-    def carried(
-        self,
-        sender: int,
-        begin: int,
-        until: int | None,
-        there: TcpLedger,
-        receiver: int,
-        end: int,
-        apart: int = 0,
-        packets: bool = False,
-    ) -> Carried | None:
-        """The way of a message from one thread, after ``begin``, to another one, until ``end``.
+    def carried(self, hop: Hop, there: TcpLedger, *, packets: bool = False) -> Carried | None:
+        """The way of a message from a thread here to one of the receiver's kernel.
 
-        ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
-        clock may be ``apart`` ns from the sender's. ``packets``: with its segments. None where it
-        is not known: the message did not go over TCP, or the threads' calls leave open which of the
-        bytes are its own.
+        ``packets``: with its segments. None where it is not known: the message did not go over TCP,
+        or the threads' calls leave open which of the bytes are its own.
         """
-        way = self._followed(sender, begin, until, there, receiver, end, apart)
+        way = self._followed(hop, there)
         if way is None:
             return None
-        held = self._held(way.ends, way.message, way.given, way.sent, sender)
-        listed = self._traffic(way, begin, apart).listed() if packets else ()
-        return Carried("TCP", way.given, way.sent, way.by, way.came, way.ready, held, listed)
+        held = self._held(way, hop)
+        first, ended = way.message
+        near = way.ends[0]
+        return Carried(
+            "TCP",
+            way.given,
+            way.sent,
+            way.by,
+            way.came,
+            way.ready,
+            held,
+            last=_mark(near, way.last, 1),
+            marks=(_mark(near, first, int(after(ended, first))),),
+            traffic=self._traffic(way, hop) if packets else None,
+        )
 
-    def traffic(
-        self,
-        sender: int,
-        begin: int,
-        until: int | None,
-        there: TcpLedger,
-        receiver: int,
-        end: int,
-        apart: int = 0,
-    ) -> Traffic | None:
+    def traffic(self, hop: Hop, there: TcpLedger) -> Traffic | None:
         """The segments of the message that `carried` follows."""
-        way = self._followed(sender, begin, until, there, receiver, end, apart)
-        return None if way is None else self._traffic(way, begin, apart)
+        way = self._followed(hop, there)
+        return None if way is None else self._traffic(way, hop)
 
-    def _followed(
-        self,
-        sender: int,
-        begin: int,
-        until: int | None,
-        there: TcpLedger,
-        receiver: int,
-        end: int,
-        apart: int,
-    ) -> _Way | None:
-        for far in there._read_by.get(receiver, ()):
-            reads = there._reads[receiver, far]
-            last = reads.upto(end) - 1
-            if last < 0 or reads.ts[last] < begin - apart:
+    def _followed(self, hop: Hop, there: TcpLedger) -> _Way | None:
+        for far in there._read_by.get(hop.receiver, ()):
+            reads = there._reads[hop.receiver, far]
+            last = reads.upto(hop.end) - 1
+            if last < 0 or reads.ts[last] < hop.begin - hop.apart:
                 continue
             upto = int(reads.columns["copied_seq"][last])
             for near in self._peers(far):
-                sends = self._sends.get((sender, near))
-                found = sends and self._written(sends, begin, until, end + apart, upto)
+                sends = self._sends.get((hop.sender, near))
+                found = sends and (
+                    self._told_of(sends, hop, near, upto) or self._written(sends, hop, upto)
+                )
                 if found:
-                    return self._way((near, there, far), *found, end, apart)
+                    return self._way((near, there, far), *found, hop)
         return None
 
     def _peers(self, connection: Connection) -> list[Connection]:
         """The other end; of loopback in the same namespace, of which there are many."""
         netns, local, remote = connection
-        found = [
-            each
-            for each in {key for _, key in self._sends}
-            if (each[1], each[2]) == (remote, local)
-        ]
+        every = {key for _, key in self._sends}
+        found = [each for each in every if (each[1], each[2]) == (remote, local)]
         return [each for each in found if each[0] == netns] or found
 
-    @staticmethod
-    def _written(
-        sends: Rows, begin: int, until: int | None, end: int, upto: int
+    def _told_of(
+        self, sends: Rows, hop: Hop, near: Connection, upto: int
     ) -> tuple[int, int, int] | None:
-        """Where the bytes begin and end that were written in a time, and the last call's time.
+        """The same as `_written`, of a message whose bytes the kernel's own event of it tells.
+
+        Its event is that of when it was sent: a call may write several messages.
+        """
+        told = self._told.get((hop.sender, near))
+        rows = range(0) if told is None else range(told.since(hop.begin), told.upto(hop.begin))
+        if told is None or len(rows) != 1:
+            return None
+        message = told.row(rows[0])
+        end = message["seq"] + message["bytes"]
+        calls = slice(sends.since(hop.begin), sends.upto(hop.end + hop.apart))
+        seq, count = sends.columns["seq"][calls], sends.columns["bytes"][calls]
+        last = np.flatnonzero((after(end, seq) > 0) & (after(seq + count, end) >= 0))
+        if not len(last) or after(upto, end) < 0:
+            return None
+        return message["seq"], int(sends.ts[calls][last[0]]), end
+
+    @staticmethod
+    def _written(sends: Rows, hop: Hop, upto: int) -> tuple[int, int, int] | None:
+        """Where a message's bytes begin and end, and when they were written, the last call of it.
 
         None where none of them is among those until ``upto``, which the receiver has read.
         """
-        rows = slice(sends.since(begin), sends.until(until, end))
+        rows = slice(sends.since(hop.begin), sends.until(hop.until, hop.end + hop.apart))
         seq, count = sends.columns["seq"][rows], sends.columns["bytes"][rows]
-        read = np.flatnonzero(_after(upto, seq + count) >= 0)
+        read = np.flatnonzero(after(upto, seq + count) >= 0)
         if not len(read):
             return None
         last = int(read[-1])
@@ -228,62 +230,100 @@ class TcpLedger:
         first: int,
         given: int,
         bytes_end: int,
-        end: int,
-        apart: int,
+        hop: Hop,
     ) -> _Way | None:
         near, there, far = ends
         ready, came, out = there._ready.get(far), there._in.get(far), self._out.get(near)
         if ready is None or came is None or out is None:
             return None
-        rows = slice(ready.since(given - apart), ready.upto(end))
-        whole = np.flatnonzero(_after(ready.columns["rcv_nxt"][rows], bytes_end) >= 0)
+        rows = slice(ready.since(given - hop.apart), ready.upto(hop.end))
+        whole = np.flatnonzero(after(ready.columns["rcv_nxt"][rows], bytes_end) >= 0)
         if not len(whole):
             return None
         at = int(ready.ts[rows][whole[0]])
-        arrived = slice(came.since(given - apart), came.upto(at))
+        arrived = slice(came.since(given - hop.apart), came.upto(at))
         seq, count = came.columns["seq"][arrived], came.columns["bytes"][arrived]
-        data = np.flatnonzero((count > 0) & (_after(bytes_end, seq) > 0))
+        data = np.flatnonzero((count > 0) & (after(bytes_end, seq) > 0))
         if not len(data):
             return None
         last = int(seq[data[-1]])
         came_at = int(came.ts[arrived][data[-1]])
-        sent = slice(out.since(given - _EARLIER_NS), out.upto(came_at + apart))
+        sent = slice(out.since(given - _EARLIER_NS), out.upto(came_at + hop.apart))
         seq, count = out.columns["seq"][sent], out.columns["bytes"][sent]
-        covering = np.flatnonzero((_after(last, seq) >= 0) & (_after(seq + count, last) > 0))
+        covering = np.flatnonzero((after(last, seq) >= 0) & (after(seq + count, last) > 0))
         if not len(covering):
             return None
         gone, by = (int(each[sent][covering[-1]]) for each in (out.ts, out.columns["tid"]))
-        return _Way(ends, (first, bytes_end), given, gone, by, came_at, at)
+        return _Way(ends, (first, bytes_end), given, gone, by, came_at, last, at)
 
-    def _traffic(self, way: _Way, begin: int, apart: int) -> Traffic:
+    def _calls(self, way: _Way, hop: Hop) -> tuple[Handed, ...]:
+        """The calls that wrote the bytes of a message, and those that read them, by time."""
+        near, there, far = way.ends
+        first, ended = way.message
+        length = int(after(ended, first))
+
+        def found(ts: int, came: bool, begun: int, upto: int) -> list[Handed]:
+            least, most = max(begun, 0), min(upto, length)
+            return [Handed(ts, came, least, most - least)] if most > least else []
+
+        sends = self._sends[hop.sender, near]
+        rows = slice(sends.since(hop.begin), sends.upto(way.ready + hop.apart))
+        seq = after(sends.columns["seq"][rows], first)
+        upto = seq + sends.columns["bytes"][rows]
+        calls: list[Handed] = []
+        for place in range(len(seq)):
+            # A call that copies piece by piece has an event for each, of what it still has.
+            if place == 0 or upto[place] != upto[place - 1]:
+                calls += found(int(sends.ts[rows][place]), False, int(seq[place]), int(upto[place]))
+        reads = there._reads[hop.receiver, far]
+        copied = after(reads.columns["copied_seq"], first)
+        for place in range(reads.since(way.given - hop.apart), reads.upto(hop.end)):
+            before = int(copied[place - 1]) if place else 0
+            calls += found(int(reads.ts[place]), True, before, int(copied[place]))
+        return tuple(sorted(calls))
+
+    def _stream_place(self, way: _Way) -> int | None:
+        """Place of a message's first byte in its stream, from the initial sequence number on."""
+        near = way.ends[0]
+        if near not in self._places:
+            self._places[near] = _places(self._out[near])
+        segments = self._places[near]
+        last = segments.upto(way.came) - 1
+        if last < 0:
+            return None
+        segment = segments.row(last)
+        return segment["place"] + int(after(way.message[0], segment["seq"]))
+
+    def _traffic(self, way: _Way, hop: Hop) -> Traffic:
         """The segments with bytes of a message, from its thread's call on."""
         near, there, far = way.ends
         begun, ended = way.message
 
         def own(packets: Rows, since: int) -> Packets:
-            rows = slice(packets.since(since), packets.upto(way.ready + apart))
+            rows = slice(packets.since(since), packets.upto(way.ready + hop.apart))
             seq, count = packets.columns["seq"][rows], packets.columns["bytes"][rows]
-            first = np.maximum(_after(seq, begun), 0)
-            end = np.minimum(_after(seq + count, begun), _after(ended, begun))
+            first = np.maximum(after(seq, begun), 0)
+            end = np.minimum(after(seq + count, begun), after(ended, begun))
             columns = packets.ts[rows], packets.columns["err_ns"][rows], first, end
             return Packets(*(column[end > first] for column in columns))
 
-        return Traffic(own(self._out[near], begin), own(there._in[far], begin - apart))
+        return Traffic(
+            own(self._out[near], hop.begin),
+            own(there._in[far], hop.begin - hop.apart),
+            (_mark(near, begun, int(after(ended, begun))),),
+            self._calls(way, hop),
+            self._stream_place(way),
+        )
 
-    def _held(
-        self,
-        ends: _Ends,
-        message: tuple[int, int],
-        given: int,
-        gone: int,
-        sender: int,
-    ) -> tuple[Held, ...]:
-        """How a message, given by where its bytes begin and end, was kept until it was gone.
+    def _held(self, way: _Way, hop: Hop) -> tuple[Held, ...]:
+        """How a message was kept until it was gone.
 
         A segment that the sender's call sends at once was not kept. Each other one was since the
-        one before it.
+        one before it. One that the receiver had already kept nothing: TCP only asks by it whether
+        it had come.
         """
-        here = ends[0]
+        ends, message, given, gone = way.ends, way.message, way.given, way.sent
+        here, there, far = ends
         out = self._out[here]
         earlier = out.since(given - _EARLIER_NS)
         rows = slice(out.since(given), out.upto(gone))
@@ -293,19 +333,21 @@ class TcpLedger:
         for number, (ts, seq, count, by) in enumerate(
             zip(out.ts[rows].tolist(), *columns, strict=True), rows.start
         ):
-            if count == 0 or _after(message[1], seq) <= 0:
+            if count == 0 or after(message[1], seq) <= 0:
+                continue
+            if there._had(far, seq + count, ts - hop.apart):
                 continue
             queued, queued_by, waited = self._queued_at(here, seq, ts, by)
             left = max(queued, since)
             before = [out.columns[name][earlier:number] for name in ("seq", "bytes")]
-            again = np.flatnonzero((_after(seq, before[0]) >= 0) & (_after(sum(before), seq) > 0))
+            again = np.flatnonzero((after(seq, before[0]) >= 0) & (after(sum(before), seq) > 0))
             if len(again):
                 first = int(out.ts[earlier + again[0]])
                 why = "sent again" + self._resent_by(here, seq, first, ts)
                 why += self._dropped(ends, seq, first, ts)
-                if _after(message[0], seq) > 0:
+                if after(message[0], seq) > 0:
                     why = f"behind bytes before it, which were {why}"
-            elif queued_by == sender and not self._acknowledged(here, since, left):
+            elif queued_by == hop.sender and not self._acknowledged(here, since, left):
                 why = ""
             else:
                 # What its device's queue has no room for has never left.
@@ -322,6 +364,14 @@ class TcpLedger:
             since = ts
         return tuple(found)
 
+    def _had(self, here: Connection, upto: int, at: int) -> bool:
+        """Whether this end had all bytes up to one at an instant."""
+        rows = self._ready.get(here)
+        last = -1 if rows is None else rows.upto(at) - 1
+        if rows is None or last < 0:
+            return False
+        return int(after(rows.columns["rcv_nxt"][last], upto)) >= 0
+
     def _queued_at(self, here: Connection, seq: int, gone: int, by: int) -> tuple[int, int, bool]:
         """When and in which thread a segment came into the queue of the device that it left.
 
@@ -333,7 +383,7 @@ class TcpLedger:
             return gone, by, False
         of_time = slice(rows.since(gone - _EARLIER_NS), rows.upto(gone))
         first, count = (rows.columns[name][of_time] for name in ("seq", "bytes"))
-        of_it = np.flatnonzero((_after(seq, first) >= 0) & (_after(first + count, seq) > 0))
+        of_it = np.flatnonzero((after(seq, first) >= 0) & (after(first + count, seq) > 0))
         if not len(of_it):
             return gone, by, False
         at, tid = (int(each[of_time][of_it[-1]]) for each in (rows.ts, rows.columns["tid"]))
@@ -358,7 +408,7 @@ class TcpLedger:
             return ""
         # The kernel tells of it when the segment has gone out.
         rows = slice(resends.since(first), resends.upto(gone + _TOLD_NS))
-        of_it = np.flatnonzero(_after(seq, resends.columns["seq"][rows]) >= 0)
+        of_it = np.flatnonzero(after(seq, resends.columns["seq"][rows]) >= 0)
         if not len(of_it):
             return ""
         state = int(resends.columns["congestion_state"][rows][of_it[-1]])
@@ -370,10 +420,8 @@ class TcpLedger:
         here, there, (netns, local, remote) = ends
         hosts = (self, here, "its host"), (there, (netns, remote, local), "the receiver's host")
         for ledger, packets, host in hosts:
-            for drop in ledger._drops.get(packets, ()):
-                of_it = _after(seq, drop.seq) >= 0 and _after(drop.seq + drop.bytes, seq) > 0
-                if first <= drop.ts <= gone and of_it:
-                    return f"; {host} dropped it: {drop.why}"
+            if why := ledger._drops.why(packets, seq, first, gone):
+                return f"; {host} dropped it: {why}"
         return ""
 
     def _kept(self, ends: _Ends, segment: tuple[int, int], given: int, gone: int) -> str:
@@ -398,7 +446,7 @@ class TcpLedger:
         # TCP may wait with a part until more can go together.
         if under_way * was["mss"] + count > was["snd_cwnd"] * was["mss"] > 0:
             return "its congestion window was full"
-        if int(_after(seq + count, was["snd_una"])) > was["snd_wnd"]:
+        if int(after(seq + count, was["snd_una"])) > was["snd_wnd"]:
             return "the receiver's window was full"
         if was["nagle_off"] & _CORKED:
             return "the program had set TCP_CORK"
@@ -420,23 +468,20 @@ class TcpLedger:
         return acknowledged - int(came.ts[data[-1]]) if len(data) else None
 
 
-def _drops(run: Run, repeat: int, kernel: str) -> dict[Connection, list[_Drop]]:
-    """The segments that a kernel dropped, by namespace, source and target."""
-    found: dict[Connection, list[_Drop]] = {}
-    if _DROPS not in run.tables or "seq" not in run.relation(_DROPS).columns:
-        return found
-    texts = ", ".join(f"{name}::VARCHAR AS {name}" for name in ("source", "target", "reason"))
-    columns = f'ts, netns, seq, bytes, protocol, {texts}, "function"::VARCHAR AS function'
-    rows = rows_of(run, _DROPS, repeat, kernel, columns)
-    for row in rows.filter(pc.equal(rows["protocol"], _TCP)).to_pylist():
-        if not row["reason"].startswith(_HAD_BEFORE):
-            why = reason_text(row["reason"], row["function"])
-            packets = row["netns"], row["source"], row["target"]
-            found.setdefault(packets, []).append(_Drop(row["ts"], row["seq"], row["bytes"], why))
-    return found
+def _places(out: Rows) -> Rows:
+    """The segments that a connection sent since its first one, with their places in its stream."""
+    begun = np.flatnonzero(out.columns["tcp_flags"] & _SYN)
+    if not len(begun):
+        return Rows(out.ts[:0], {})
+    since = int(begun[-1]) + 1
+    seq = out.columns["seq"][since - 1 :]
+    # The first one's number is the initial one, which is that of no byte. A stream may be longer
+    # than there are numbers.
+    places = np.cumsum(after(seq[1:], seq[:-1])) - 1
+    return Rows(out.ts[since:], {"seq": seq[1:], "place": places})
 
 
-def _after(seq: Integers | int, other: Integers | int) -> Integers:
-    """By how much sequence numbers are after others; negative where they are before."""
-    half = 1 << 31
-    return (np.asarray(seq, np.int64) - other + half) % (1 << 32) - half
+def _mark(sender: Connection, seq: int, count: int) -> Mark:
+    """What is known of some bytes that a connection sent."""
+    source, target = (int(address.rpartition(":")[2]) for address in sender[1:])
+    return Mark(TCP, source, target, seq, count)

@@ -31,6 +31,11 @@ class Threads:
                 if parent in self._component:
                     self._component[child] = self._component[parent]
 
+    def are_of_one(self, tid: int, other: int) -> bool:
+        """Whether two threads are of one component."""
+        component = self._component.get(tid)
+        return component is not None and component == self._component.get(other)
+
     def named(self, tid: int, name: str, process: int | None = None) -> str:
         """A thread for people: its component, or the name that the kernel has for it.
 

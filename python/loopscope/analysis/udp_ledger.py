@@ -8,6 +8,7 @@ one a message was.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,9 +16,12 @@ import numpy as np
 from loopscope.analysis.kernels import rows_of
 from loopscope.analysis.ledger import (
     IN_QUEUE,
+    UDP,
     Carried,
+    Handed,
     Held,
-    Packet,
+    Hop,
+    Mark,
     Packets,
     Rows,
     Traffic,
@@ -40,10 +44,11 @@ QUEUED, OUT, IN, READY, READ = TABLES = tuple(
 """Those without which nothing can be said."""
 _DROPS = "kernel.packet_drop"
 _PACKET = """
-    tid, netns, err_ns, bytes, hashed, fragment_id, fragment_offset, fragments_follow,
+    tid, netns, err_ns, bytes, length, hashed, fragment_id, fragment_offset, fragments_follow,
     hash AS content, hash(source, target, length) AS flow, hash(source, target) AS ends,
     hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
         fragment_id) AS whole,
+    regexp_extract(source, '[0-9]+$')::INTEGER AS source_port,
     regexp_extract(target, '[0-9]+$')::INTEGER AS port
 """
 _SOCKET = "tid, netns, socket"
@@ -75,6 +80,8 @@ class _Way(NamedTuple):
     ready: int
     netns: int
     """Where it came."""
+    read: int
+    """When the receiver read from its socket last."""
 
 
 class UdpLedger:
@@ -124,100 +131,83 @@ class UdpLedger:
         """Whether a run has what it takes."""
         return set(TABLES) <= set(run.tables)
 
-    def carried(
-        self,
-        sender: int,
-        begin: int,
-        until: int | None,
-        there: UdpLedger,
-        receiver: int,
-        end: int,
-        apart: int = 0,
-        packets: bool = False,
-    ) -> Carried | None:
-        """The way of a message from one thread, after ``begin``, to another one, until ``end``.
+    def carried(self, hop: Hop, there: UdpLedger, *, packets: bool = False) -> Carried | None:
+        """The way of a message from a thread here to one of the receiver's kernel.
 
-        ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
-        clock may be ``apart`` ns from the sender's. Of several datagrams the one counts that was
-        sent last. ``packets``: with those of all of them, or of that one where the others are not
-        known. None where it is not known.
+        Of several datagrams the one counts that was sent last. ``packets``: with those of all of
+        them, or of that one where the others are not known. None where it is not known.
         """
-        for sent, given in self._datagrams(sender, begin, until, end + apart):
-            arrival = next(there._arrivals(sent, given - apart, receiver, end), None)
+        for sent, given in self._datagrams(hop):
+            arrival = next(there._arrivals(sent, given - hop.apart, hop), None)
             if arrival is None:
                 continue
-            way = self._way(sent, given, arrival, apart)
+            way = self._way(sent, given, arrival, hop.apart)
             if way is None:
                 return None
             # A queue that holds nothing is passed in the sender's own call.
             waited = way.by != sent["tid"] and way.sent > given
             held = (Held(given, way.sent, IN_QUEUE),) if waited else ()
-            listed: tuple[Packet, ...] = ()
-            if packets:
-                every = self.traffic(sender, begin, until, there, receiver, end, apart)
-                listed = (every or self._traffic(way, there, apart)).listed()
-            return Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, listed)
+            last = _mark(sent)
+            carried = Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, last)
+            if not packets:
+                return carried
+            traffic = self.traffic(hop, there) or self._traffic(way, there, hop, is_last=True)
+            return replace(carried, traffic=traffic)
         return None
 
-    def traffic(
-        self,
-        sender: int,
-        begin: int,
-        until: int | None,
-        there: UdpLedger,
-        receiver: int,
-        end: int,
-        apart: int = 0,
-    ) -> Traffic | None:
+    def traffic(self, hop: Hop, there: UdpLedger) -> Traffic | None:
         """The packets of all datagrams of a message; see `carried`.
 
         Those of a datagram that did not come are among them, if one did that was sent from the same
         socket to the same address. None where one of the datagrams is not known.
         """
         found: list[tuple[int, Traffic]] = []
-        for sent, given in self._datagrams(sender, begin, until, end + apart):
-            arrival = next(there._arrivals(sent, given - apart, receiver, end), None)
+        for sent, given in self._datagrams(hop):
+            arrival = next(there._arrivals(sent, given - hop.apart, hop), None)
             if arrival is None:
-                since = given, end + apart
+                since = given, hop.end + hop.apart
                 left = _own(self._out, self._out_of_whole, sent, *since, sent["netns"])
                 nothing = Packets(*(column[:0] for column in left))
-                found.append((sent["ends"], Traffic(left, nothing)))
+                found.append(
+                    (sent["ends"], Traffic(left, nothing, (_mark(sent),), (_written(sent, given),)))
+                )
                 continue
-            way = self._way(sent, given, arrival, apart)
+            way = self._way(sent, given, arrival, hop.apart)
             if way is None:
                 return None
-            found.append((sent["ends"], self._traffic(way, there, apart)))
-        came = {ends for ends, each in found if len(each.came.ts)}
+            is_last = all(not len(each.came.ts) for _, each in found)
+            found.append((sent["ends"], self._traffic(way, there, hop, is_last=is_last)))
+        arrived = {ends for ends, each in found if len(each.came.ts)}
         parts: list[Traffic] = []
         place = 0
         for ends, each in reversed(found):
-            if ends in came:
-                sides = [of._replace(first=of.first + place, end=of.end + place) for of in each]
-                parts.append(Traffic(*sides))
-                place = max(int(of.end.max(initial=place)) for of in sides)
-        if not parts:
-            return None
-        return Traffic(*(Packets.joined(of) for of in zip(*parts, strict=True)))
+            if ends in arrived:
+                parts.append(each.moved(place))
+                last = parts[-1]
+                place = max(int(of.end.max(initial=place)) for of in (last.left, last.came))
+        return Traffic.joined(parts) if parts else None
 
-    def _datagrams(
-        self, sender: int, begin: int, until: int | None, end: int
-    ) -> Iterator[tuple[dict[str, int], int]]:
+    def _datagrams(self, hop: Hop) -> Iterator[tuple[dict[str, int], int]]:
         """What a thread gave to the queue in a time, each with when, the last first."""
-        sends = self._sends.get((sender,))
+        sends = self._sends.get((hop.sender,))
         if sends is None:
             return
-        for row in range(sends.until(until, end) - 1, sends.since(begin) - 1, -1):
+        upto = sends.until(hop.until, hop.end + hop.apart)
+        for row in range(upto - 1, sends.since(hop.begin) - 1, -1):
             if not sends.columns["fragment_offset"][row]:
                 yield sends.row(row), int(sends.ts[row])
 
-    def _traffic(self, way: _Way, there: UdpLedger, apart: int) -> Traffic:
-        """The packets of a datagram."""
+    def _traffic(self, way: _Way, there: UdpLedger, hop: Hop, *, is_last: bool) -> Traffic:
+        """The packets of a datagram; of the last one the call that read it is known."""
         sent = way.datagram
         sides = (
             (self._out, self._out_of_whole, sent, way.given, way.sent, sent["netns"]),
-            (there._in, there._in_of_whole, sent, way.given - apart, way.ready, way.netns),
+            (there._in, there._in_of_whole, sent, way.given - hop.apart, way.ready, way.netns),
         )
-        return Traffic(*(_own(*side) for side in sides))
+        left, came = (_own(*side) for side in sides)
+        written = _written(sent, way.given)
+        calls = (written, written._replace(ts=way.read, came=True)) if is_last else (written,)
+        return Traffic(left, came, (_mark(sent),), calls)
 
     def dropped(self, sender: int, begin: int, until: int | None, there: UdpLedger) -> Drop | None:
         """Where the kernels dropped a datagram that a thread sent after ``begin``.
@@ -247,27 +237,28 @@ class UdpLedger:
         return None
 
     def _arrivals(
-        self, sent: dict[str, int], since: int, receiver: int, end: int
-    ) -> Iterator[tuple[int, int, int]]:
+        self, sent: dict[str, int], since: int, hop: Hop
+    ) -> Iterator[tuple[int, int, int, int]]:
         """When a datagram came here, was in a socket that the thread then read from, and where.
 
-        The last first.
+        And when the thread read from it last. The last first.
         """
-        found = _of(self._in, self._in_of_whole, sent, since, end)
+        found = _of(self._in, self._in_of_whole, sent, since, hop.end)
         if found is None:
             return
         rows, places = found
         for place in reversed(places):
             at, netns = int(rows.ts[place]), int(rows.columns["netns"][place])
             # Each member of a group has a copy in its socket.
-            for socket, reads in self._reads.get(receiver, {}).items():
+            for socket, reads in self._reads.get(hop.receiver, {}).items():
                 ready = self._ready.get((netns, sent["port"], socket))
                 first = -1 if ready is None else ready.since(at)
                 if ready is None or first == len(ready.ts):
                     continue
                 ready_at = int(ready.ts[first])
-                if reads.upto(end) > reads.since(ready_at):
-                    yield at, ready_at, netns
+                upto = reads.upto(hop.end)
+                if upto > reads.since(ready_at):
+                    yield at, ready_at, netns, int(reads.ts[upto - 1])
 
     def _is_the_only(self, sent: dict[str, int], given: int) -> bool:
         """Whether no other datagram of the time was the same."""
@@ -280,10 +271,10 @@ class UdpLedger:
         return int(np.count_nonzero(_same(rows, near, sent))) == 1
 
     def _way(
-        self, sent: dict[str, int], given: int, arrival: tuple[int, int, int], apart: int
+        self, sent: dict[str, int], given: int, arrival: tuple[int, int, int, int], apart: int
     ) -> _Way | None:
         """None where another datagram was the same, or it is not known when it left."""
-        came, ready, netns = arrival
+        came, ready, netns, read = arrival
         if not self._is_the_only(sent, given):
             return None
         found = _of(self._out, self._out_of_whole, sent, given, came + apart)
@@ -294,7 +285,18 @@ class UdpLedger:
         if not own:
             return None
         gone, by = int(rows.ts[own[-1]]), int(rows.columns["tid"][own[-1]])
-        return _Way(sent, given, gone, by, came, ready, netns)
+        return _Way(sent, given, gone, by, came, ready, netns, read)
+
+
+def _mark(sent: dict[str, int]) -> Mark:
+    """What a datagram is known by."""
+    fragment = sent["fragment_id"] if sent["fragments_follow"] else None
+    return Mark(UDP, sent["source_port"], sent["port"], sent["content"], sent["bytes"], fragment)
+
+
+def _written(sent: dict[str, int], given: int) -> Handed:
+    """The call that wrote a datagram."""
+    return Handed(given, False, 0, sent["length"])
 
 
 def _of(

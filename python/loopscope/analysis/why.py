@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from loopscope.analysis import counted
+from loopscope.analysis import counted, message_packets
 from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import (
     Part,
@@ -19,11 +20,14 @@ from loopscope.analysis.critical_path import (
     prefixed,
     split,
 )
-from loopscope.analysis.document import UNLESS_EMPTY, Document
-from loopscope.analysis.hop_decomposition import LinkEvents, Passage
+from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
+from loopscope.analysis.hop_decomposition import Link, LinkEvents, Passage
 from loopscope.analysis.kernel_causes import Kernels, WhyPart, fitted
+from loopscope.analysis.ledger import Hop
+from loopscope.analysis.link_packets import LinkPackets
 from loopscope.analysis.losses import Losses
-from loopscope.analysis.measured_links import read_links
+from loopscope.analysis.measured_links import read_links, routers
+from loopscope.analysis.message_packets import WhyCall, WhyPacket
 from loopscope.analysis.network import Network
 from loopscope.analysis.places import Place, read_places
 from loopscope.analysis.quantity_text import duration, maximum_error
@@ -33,25 +37,9 @@ from loopscope.analysis.socket_stamps import SocketStamps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loopscope.analysis.ledger import Packet
     from loopscope.analysis.messages import Messages, Rows
+    from loopscope.analysis.verdict import Verdict
     from loopscope.timeline import Run
-
-
-@dataclass(frozen=True)
-class WhyPacket(Document):
-    """A packet with bytes of a message, at a device of one of the two hosts."""
-
-    after_ns: int
-    """Since the hop's first event, ns."""
-    host: str
-    came: bool
-    """Whether it came to the host; else it left it."""
-    first: int
-    """Place of its first byte in the message."""
-    bytes: int
-    again: bool
-    """Whether that had left the host, or come to it, before."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +56,11 @@ class WhyHop(Document):
     """Why nothing of it could be told, or None."""
     packets: Annotated[tuple[WhyPacket, ...], UNLESS_EMPTY] = ()
     """Those that the message was in, where they are known and were asked for."""
+    calls: Annotated[tuple[WhyCall, ...], UNLESS_EMPTY] = ()
+    """The system calls that wrote and read it, where they are known and packets were asked for."""
+    stream_place: Annotated[int | None, OPTIONAL] = None
+    """Place of its first byte in the stream of its TCP connection, where that is known and packets
+    were asked for."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +133,7 @@ class _Explained:
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
         self._links = LinkEvents(run, found, emulation.message if emulation else None)
+        self._routers = routers(run)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
         self._network = Network(run, self._kernels.name_of)
         self._losses = Losses(experiment, messages, self._network, self._links)
@@ -180,9 +174,10 @@ class _Explained:
         ends = [self._places[each][repeat, ts] for each, ts in zip(hop, stamps, strict=True)]
         kernels = [self._kernels.of(repeat, place.host) for place in ends]
         link = ends[0].host, ends[1].host
+        passage = self._over_links(hop).get(row)
         if kernels[1] is None and (repeat, link[1]) in self._counted:
-            passage = self._over_links(hop).get(row)
-            return self._by_counts(repeat, named, ends, stamps, passage)
+            untold = self._untold(link, passage)
+            return self._by_counts(repeat, named, ends, stamps, passage, untold)
         if kernels[1] is None:
             return WhyHop(*named, (), f"the kernel of {link[1]} was not recorded")
         sender, receiver = ends[0].tid, ends[1].tid
@@ -194,20 +189,19 @@ class _Explained:
             ts if place.counter is None or kernel is None else kernel.time_of(place.counter)
             for ts, kernel, place in zip(stamps, kernels, ends, strict=True)
         )
-        passage = self._over_links(hop).get(row)
         here = kernels[0] is scheduling
-        unknown_link = ""
-        if link in self._links.links and passage is None:
-            unknown_link = f"its packet on the emulated link {link[0]} → {link[1]} is not known"
         carried = None
         if kernels[0] is not None and sender is not None:
-            within = begin, ends[0].next, end
-            carried = self._network.carried(
-                repeat, link, sender, receiver, within, err, packets=self._packets
-            )
+            of_ends = Hop(sender, receiver, begin, ends[0].next, end, err)
+            carried = self._network.carried(repeat, link, of_ends, packets=self._packets)
             of_packets = ("tcp", "udp")
             if any(each.lost(kind, begin, end) for each in kernels if each for kind in of_packets):
                 carried = None
+        if carried is not None and link in self._links.links:
+            # On the receiver's time line, as the stamps of links are.
+            of_link = repeat, link, carried, end - length - err, carried.came + err
+            passage = self._link_packets.passage(*of_link) or passage
+        unknown_link = self._untold(link, passage)
         near: list[Part] = []
         if here and sender is not None and passage and length > 0:
             parts = over_link(scheduling, sender, end - length, passage, receiver, end, carried)
@@ -238,8 +232,35 @@ class _Explained:
             for host, of_side in zip(link, (near, parts), strict=True)
             for each in self._kernels.caused(repeat, host, of_side, link, passage, protocol)
         ]
-        told = () if carried is None else _packets(carried.packets, link, begin, end - length)
-        return WhyHop(*named, fitted(caused, end - length, end), None, told)
+        told = WhyHop(*named, fitted(caused, end - length, end), None)
+        if carried is None or carried.traffic is None:
+            return told
+        assert sender is not None
+        threads, traffic, begins = (sender, receiver), carried.traffic, (begin, end - length)
+
+        def syscall(came: bool, ts: int) -> str | None:
+            return self._kernels.syscall(repeat, link[came], threads[came], ts)
+
+        on_link = self._link_packets.listed(
+            repeat, link, traffic.marks, end - length - err, end + err
+        )
+        emulator = self._routers.get(repeat, link[0])
+        return replace(
+            told,
+            packets=message_packets.packets(traffic, on_link, link, emulator, begins),
+            calls=message_packets.calls(traffic, link, begins, syscall),
+            stream_place=traffic.stream_place,
+        )
+
+    @cached_property
+    def _link_packets(self) -> LinkPackets:
+        return LinkPackets(self._run)
+
+    def _untold(self, link: Link, passage: Passage | None) -> str:
+        """What to say where a message's passage of an emulated link is not known."""
+        if passage is not None or link not in self._links.links:
+            return ""
+        return f"its packet on the emulated link {link[0]} → {link[1]} is not known"
 
     def _by_counts(
         self,
@@ -248,22 +269,36 @@ class _Explained:
         ends: Sequence[Place],
         stamps: Sequence[int],
         passage: Passage | None,
+        unknown_link: str,
     ) -> WhyHop:
         """A hop whose receiver's kernel has no events, but counts of threads."""
         sender, receiver = (self._counted_end(repeat, each.host, each.tid) for each in ends)
         if receiver is None:
             return WhyHop(*named, (), f"it is not known which thread {named[1]} was in")
         begin, end = stamps[1] - max(named[2], 0), stamps[1]
+        came, left = self._stamped(repeat, ends, (stamps[0], begin, end), named[3])
+        parts = counted.held(sender, receiver, begin, end, came, passage, left, unknown_link)
+        rings = {"link": passage.ring_ns} if passage else {}
+        told = tuple(WhyPart(*part, ring_ns=rings.get(part[0])) for part in parts)
+        return WhyHop(*named, told, None)
+
+    def _stamped(
+        self, repeat: int, ends: Sequence[Place], at: tuple[int, int, int], err: int
+    ) -> tuple[int | None, tuple[int, int] | None]:
+        """When a message came to its socket, and when it left its host: at least and at most.
+
+        By the stamps that the programs recorded. ``at``: the stamp of the hop's first event, and
+        when the hop began and ended. One that is not within the hop was made before its clock was
+        set, for example.
+        """
         assert self._stamps is not None
-        place = ends[1]
-        stamp = self._stamps.of(repeat, place.host, place.tid, place.id, end)
-        came = None if stamp is None else end - stamp.ago
-        if stamp is not None and came is not None:
-            beyond = max(begin - came, came - end)
-            # One that is not within the hop was made before its clock was set, for example.
-            came = None if beyond > stamp.err + named[3] else min(max(came, begin), end)
-        parts = counted.held(sender, receiver, begin, end, came, passage)
-        return WhyHop(*named, tuple(WhyPart(*part) for part in parts), None)
+        sent, begin, end = at
+        here, there = ((repeat, each.host, each.tid, each.id) for each in ends)
+        stamp, left = self._stamps.came(*there, end), self._stamps.left(*here, sent, end + err)
+        came = None
+        if stamp is not None and max(begin - end + stamp.ago, -stamp.ago) <= stamp.err + err:
+            came = end - stamp.ago
+        return came, None if left is None else (begin + left.least, begin + left.most)
 
     def _counted_end(self, repeat: int, host: str, tid: int | None) -> counted.End | None:
         if tid is None or (repeat, host) not in self._counted:
@@ -280,33 +315,20 @@ class _Explained:
         return self._passages[hop]
 
 
-def _packets(
-    packets: Sequence[Packet], hosts: tuple[str, str], begin: int, begin_there: int
-) -> tuple[WhyPacket, ...]:
-    """Packets, after the begin of a hop on the kernel of each of its two hosts."""
-    return tuple(
-        WhyPacket(
-            each.ts - (begin_there if each.came else begin),
-            hosts[each.came],
-            each.came,
-            each.first,
-            each.bytes,
-            each.again,
-        )
-        for each in packets
-    )
-
-
 def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, int]:
     interval = messages.intervals(first, last, slice(row, row + 1))
     return int(interval.length[0]), int(interval.err[0])
 
 
-def summary(path: str, message: WhyMessage, kind: str = "message") -> str:
-    """`message 8812: loop 14.2 ms ± 0.8 µs: 9 ms runnable: n1 of h2 waited on cpu1 behind hog`."""
+def summary(
+    path: str, message: WhyMessage, kind: str = "message", verdict: Verdict | None = None
+) -> str:
+    """`message 8812: loop 14.2 ms ± 0.8 µs, FAIL: 9 ms runnable: n1 of h2 waited behind hog`."""
+    judged = "" if verdict is None else f", {verdict}"
     if message.lost:
-        return f"{kind} {message.id}: {path}: lost {message.loss or ''}".rstrip()
-    text = f"{kind} {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
+        return f"{kind} {message.id}: {path}{judged}: lost {message.loss or ''}".rstrip()
+    took = f"{duration(message.ns)} {maximum_error(message.err_ns)}"
+    text = f"{kind} {message.id}: {path} {took}{judged}"
     largest = message.causes().most_common(1)
     if not largest:
         return text

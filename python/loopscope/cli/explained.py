@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loopscope.analysis.message_packets import OnTheWay
+    from loopscope.analysis.verdict import Verdict
     from loopscope.analysis.why import WhyHop, WhyMessage
 
 _BAR = 30
 """Columns of the longest bar."""
-_SIDE = 14
 _SMALL = 0.02
 """Parts of a hop below this share are not listed."""
 
 
-def explained(path: str, message: WhyMessage, kind: str = "message") -> Iterator[str]:
+def explained(
+    path: str, message: WhyMessage, kind: str = "message", verdict: Verdict | None = None
+) -> Iterator[str]:
     """The lines of a message: what it took, and its hops in parts."""
     from loopscope.analysis.why import summary
 
-    yield summary(path, message, kind)
+    yield summary(path, message, kind, verdict)
     longest = max((part.ns for hop in message.hops for part in hop.parts), default=1)
     for hop in message.hops:
         yield from _of_hop(hop, longest)
@@ -41,10 +44,14 @@ def _of_hop(hop: WhyHop, longest: int) -> Iterator[str]:
     if small:
         parts = "1 part" if len(small) == 1 else f"{len(small)} parts"
         yield f"    {duration(sum(small)):>9}  {parts} below {100 * _SMALL:g} % of the hop"
-    if hop.packets:
-        yield "    its packets, after the first event, and the bytes of the message in each:"
-    for packet in hop.packets:
-        what = f"{'came to' if packet.came else 'left'} {packet.host}"
-        bytes_of_it = f"{packet.first} to {packet.first + packet.bytes - 1}"
-        again = ", again" if packet.again else ""
-        yield f"    {duration(packet.after_ns):>9}  {what:<{_SIDE}}  {bytes_of_it}{again}"
+    if not hop.packets:
+        return
+    place = ""
+    if hop.stream_place is not None:
+        place = f" (it begins at byte {hop.stream_place} of its connection)"
+    yield f"    its packets, after the first event, and the bytes of the message in each{place}:"
+    every: list[OnTheWay] = [*hop.packets, *hop.calls]
+    every.sort(key=lambda each: each.after_ns)
+    width = max(len(each.told()) for each in every)
+    for each in every:
+        yield f"    {duration(each.after_ns):>9}  {each.told():<{width}}  {each.part()}"

@@ -25,6 +25,9 @@ def machines(named: Sequence[str], option: str) -> dict[str, Machine]:
     for name in named:
         if Path(name).is_file():
             experiment = load_or_end(Path(name), [])
+            if experiment.testbed != "ssh":
+                problem = f"its testbed is {experiment.testbed}, and only ssh has machines"
+                exits.end(exits.USAGE, f"{option} {name}: {problem}")
             found.update({host: experiment.machines[host] for host in experiment.hosts})
         elif DESTINATION.fullmatch(name):
             found[name] = Machine(name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.ranking import RankedCause, WithoutCause
     from loopscope.analysis.why import WhyMessage
-    from loopscope.experiment import Expectation, MessagePath, PathEvent, Requirement
+    from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 
 HELP = (
@@ -241,23 +241,29 @@ def _explained(
     packets: bool,
     as_json: bool,
 ) -> Iterator[str]:
+    from loopscope.analysis.message_verdict import expected
     from loopscope.analysis.why import why as explain
 
-    path = messages.path.name
+    path = messages.path
     found = explain(run, messages, rows, packets=packets)
     if as_json:
-        yield from _as_json(path, found)
+        yield from _as_json(run, path, found)
         return
     if not found:
-        yield f"no message of {path} took longer than {over}"
+        yield f"no message of {path.name} took longer than {over}"
+    wanted = expected(run, path)
     for each in found:
-        for line in explained(path, each):
+        for line in explained(path.name, each, verdict=wanted.verdict(each)):
             yield "\n".join(printable_lines(line))
 
 
-def _as_json(path: str, found: list[WhyMessage]) -> Iterator[str]:
+def _as_json(run: Run, path: MessagePath, found: list[WhyMessage]) -> Iterator[str]:
+    from loopscope.analysis.message_verdict import expected
+
+    wanted = expected(run, path)
     for each in found:
-        yield to_json({"path": path, **each.to_dict()}, ensure_ascii=False)
+        content = {"path": path.name, "verdict": wanted.verdict(each), **each.to_dict()}
+        yield to_json(content, ensure_ascii=False)
 
 
 def _lost(run: Run, messages: Messages, as_json: bool) -> Iterator[str]:
@@ -268,7 +274,7 @@ def _lost(run: Run, messages: Messages, as_json: bool) -> Iterator[str]:
     path = messages.path
     found = explain(run, messages, lost(messages, path.loop).tolist())
     if as_json:
-        yield from _as_json(path.name, found)
+        yield from _as_json(run, path, found)
         return
     yield f"{len(found)} of {len(messages)} messages of {path.name} were lost"
     causes: dict[str, list[str]] = {}
@@ -283,13 +289,18 @@ def _lost(run: Run, messages: Messages, as_json: bool) -> Iterator[str]:
 def _ranked(
     run: Run, messages: Messages, over_ns: int | None, count: int | None, as_json: bool
 ) -> Iterator[str]:
+    from loopscope.analysis.message_verdict import expected
     from loopscope.analysis.quantity_text import duration
     from loopscope.analysis.ranking import rank
     from loopscope.analysis.why import slowest
     from loopscope.analysis.why import why as explain
+    from loopscope.timeline import RunError
 
     path = messages.path
-    limit = over_ns if over_ns is not None else _expected(run, path)
+    limit = over_ns if over_ns is not None else expected(run, path).limit_ns
+    if limit is None:
+        name = path.name
+        raise RunError(f"the experiment expects no time of {name}: say with --over what is late")
     late = slowest(messages, path.loop, limit)
     explained = late[:count].tolist()
     causes = rank(explain(run, messages, explained), limit)
@@ -328,29 +339,6 @@ def _of_causes(causes: list[RankedCause], late: int) -> Iterator[str]:
     yield from text_table(names, (True, True, True, True, False), rows)
     if len(causes) > RANKED:
         yield f"and {len(causes) - RANKED} more, which --json has"
-
-
-def _expected(run: Run, explained: MessagePath) -> int:
-    """The least time that the experiment expects from the first to the last event explained."""
-    from loopscope.analysis.ranking import limit_of
-    from loopscope.timeline import RunError
-
-    experiment = run.specification
-    assert experiment is not None
-    (path,) = (each for each in experiment.paths if each.name == explained.name)
-
-    def ends(of: Expectation | Requirement) -> tuple[PathEvent, PathEvent]:
-        first, last = path.loop if of.hop is None else (of.hop.start, of.hop.end)
-        return path.events[first], path.events[last]
-
-    whole = explained.events[0], explained.events[-1]
-    of_path = (each for each in experiment.expectations if each.path == path.name)
-    limits = [limit_of(each) for each in of_path if ends(each) == whole]
-    known = [each for each in limits if each is not None]
-    if not known:
-        name = path.name
-        raise RunError(f"the experiment expects no time of {name}: say with --over what is late")
-    return min(known)
 
 
 def _without(run: Run, messages: Messages, cause: str, as_json: bool) -> Iterator[str]:

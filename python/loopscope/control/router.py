@@ -15,6 +15,7 @@ from loopscope.experiment import (
     main_stream,
     streams_document,
 )
+from loopscope.experiment.kernel_events import selected
 from loopscope.provider import DATA, Host, Lack, Router
 
 # No name in an experiment file begins with _.
@@ -95,11 +96,19 @@ def _component(name: str, host: str, config: dict[str, Any]) -> Component:
     )
 
 
+_OF_PACKETS = ("enqueued", "departed", "dropped", "corrupted", "duplicated")
+"""Events of each packet; ``packet`` is for the kernels' own of the same packets."""
+
+
 def streams(experiment: Experiment) -> str:
     """Streams that are recorded of the links, whatever the experiment's own are; empty: none."""
     emulation = experiment.network.emulation
     if emulation is None:
         return ""
     # netem gives no events of packets. Changes of links are always recorded.
-    packets = emulation.trace and emulation.mover != "netem"
-    return streams_document([main_stream(["link:*" if packets else "link:set"])])
+    entities = ["link:set"]
+    if emulation.trace and emulation.mover != "netem":
+        entities += [f"link:{name}" for name in _OF_PACKETS]
+        if {"tcp", "udp"} & selected(experiment.kernel).keys():
+            entities.append("link:packet")
+    return streams_document([main_stream(entities)])

@@ -12,7 +12,8 @@ from .event_values import chosen
 from .problem import nearest
 from .values import JsonSchema, Names, Rule, text, wrong
 
-_VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work")
+VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work")
+"""The interrupts that processors send and time themselves, by the names of their tracepoints."""
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "sched": (
@@ -28,7 +29,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "irq": (
         "irq/irq_handler_entry",
         "irq/irq_handler_exit",
-        *(f"irq_vectors/{each}_{end}" for each in _VECTORS for end in ("entry", "exit")),
+        *(f"irq_vectors/{each}_{end}" for each in VECTORS for end in ("entry", "exit")),
     ),
     "softirq": ("irq/softirq_raise", "irq/softirq_entry", "irq/softirq_exit"),
     "timer": (
@@ -145,6 +146,18 @@ def without(classes: Mapping[str, str]) -> list[str]:
         if HISTOGRAMS in every:
             said.append(f"no histograms that the kernel keeps: {why}")
     return said
+
+
+def left_out(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The classes that `auto` leaves out for their cost; none where nobody chose `auto`.
+
+    ``patterns`` are those of the plan, which begin with `AUTO` where the file has `auto`.
+    """
+    given = tuple(patterns)
+    if given[: len(AUTO)] != AUTO:
+        return ()
+    recorded = selected(given)
+    return tuple(name for name in CLASSES if name not in recorded)
 
 
 def named() -> dict[str, tuple[str, str]]:

@@ -11,8 +11,8 @@ from .measures import Path, PathEvent
 from .plan import MAIN, EntityTrigger, Experiment, PathTrigger, Stream
 
 _VERSION = 1
-SOCKET_STAMPS = "socket:came"
-"""The event with the kernel's stamp of a message that a program has received."""
+SOCKET_STAMPS = ("socket:came", "socket:left")
+"""The events with the kernel's stamps of messages that a program has received and sent."""
 
 
 def streams_document(
@@ -44,9 +44,9 @@ def streams_document(
 def streams_of_host(experiment: Experiment, host: str, *, socket_stamps: bool = False) -> str:
     """Streams of a host's components; empty where nothing is recorded.
 
-    ``socket_stamps``: what the file says is recorded, and when messages came to sockets.
+    ``socket_stamps``: what the file says is recorded, and when messages left and came to sockets.
     """
-    more = (SOCKET_STAMPS,) if socket_stamps else ()
+    more = SOCKET_STAMPS if socket_stamps else ()
     streams = [main_stream((*experiment.trace, *more))] if experiment.trace else []
     streams += experiment.streams
     paths = [path for path in experiment.paths if host in _ends(path)]

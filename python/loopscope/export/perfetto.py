@@ -6,7 +6,8 @@ path are tied together by a flow. The paths are a process of their own, with a s
 message and one in it for every hop. In a branching path a flow goes from each message to each
 that was made of it, and every edge has a track, with a slice for every message until its first use
 there. Where a kernel's switches of threads were recorded, each
-processor of the host has a track with what ran on it. Times are ns on the run's time line.
+processor of the host has a track with what ran on it; where interrupts and soft interrupts were,
+tracks of those that it served. Times are ns on the run's time line.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from loopscope.analysis.message_dag import read_graph
 from loopscope.analysis.threads import Threads
 from loopscope.experiment.measures import fields_of
 from loopscope.export.perfetto_dag import GraphFlows, Slice, slices
+from loopscope.export.perfetto_interrupts import interrupts, recorded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _COMMON = {"repeat", "ts", "counter", "host", "process", "pid", "tid", "cpu", "entity_kind"}
 # The table of context switches in a kernel's trace.
 SWITCHES = "kernel.sched_switch"
+_SERVED = {"interrupt": "interrupts", "softirq": "soft interrupts"}
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -96,7 +99,11 @@ class _Writer:
                 keys = [graph.keys_at(event) for event in range(len(path.events))]
                 graphs[number] = graph.repeats[repeat], keys
                 flows.append(GraphFlows(_first_flow(number), *graphs[number]))
+        served = recorded(run)
+        paired = {table for source in served for table in source.tables}
         for name in run.tables:
+            if name in paired:
+                continue
             seen(name)
             table = run.table(name)
             kinds = _kinds(run, name)
@@ -106,6 +113,9 @@ class _Writer:
                 self._scheduling(rows.to_pyarrow_batches(), threads)
                 continue
             self._entity(name.replace(".", ":", 1), kinds, rows.to_pyarrow_batches(), flows)
+        if served:
+            seen("interrupts")
+            self._interrupts(interrupts(run, repeat, served))
         for number, path in enumerate(paths):
             if number in graphs:
                 seen(f"paths.{path.name}")
@@ -172,6 +182,17 @@ class _Writer:
                     fields = {"tid": tid, "err_ns": began["err_ns"]}
                     text = f"idle, then {name}" if idled else name
                     self._slice(text, track, began["ts"], row["ts"], fields)
+
+    def _interrupts(self, found: Iterator[Mapping[str, Any]]) -> None:
+        """A slice for each interrupt and soft interrupt that a processor served."""
+        lanes: dict[tuple[Any, ...], _Lanes] = {}
+        for each in found:
+            place = (each["host"], "kernel", None, each["cpu"])
+            kind, begin, end = each["kind"], each["ts"], each["until"]
+            lane = lanes.setdefault((*place, kind), _Lanes()).of(begin, end)
+            track = self._lane(place, f"CPU {each['cpu']} {_SERVED[kind]}", lane)
+            fields = {"tid": each["tid"], "err_ns": each["err_ns"]}
+            self._slice(each["name"], track, begin, end, fields)
 
     def _path(self, number: int, path: MessagePath, batches: Iterator[pa.RecordBatch]) -> None:
         process = ("path", number)

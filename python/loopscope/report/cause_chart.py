@@ -34,7 +34,9 @@ COLOURS = {
     "network": "#44aa99",
     "wire": "#ddcc77",
     "link": "#999933",
+    "ring": "#b3de69",
     "late": "#661100",
+    "send": "#332288",
     "unknown": "#808080",
 }
 """By name of the part."""
@@ -136,23 +138,24 @@ def _panel(what: str, message: WhyMessage, starts: dict[str, int]) -> Panel:
 
 
 def band_headings() -> list[str]:
-    return ["messages", "mean time", "where the time goes", "longest cause"]
+    return ["messages", "explained", "mean time", "where the time goes", "longest cause"]
 
 
 def bands(run: Run, messages: Messages) -> list[tuple[str, ...]]:
     """Where the time goes: a row for each band of messages by how long they took.
 
-    Some messages of each, evenly spaced, are explained. Raises `RunError`.
+    At most `_EXPLAINED` messages of each, evenly spaced, are explained. Raises `RunError`.
     """
     order = slowest(messages, messages.path.loop)[::-1]
     chosen = []
     for low, high in BANDS:
         of_band = order[round(low * len(order)) : round(high * len(order))]
         if len(of_band):
-            places = np.unique(np.linspace(0, len(of_band) - 1, _EXPLAINED).astype(int))
-            chosen.append((_band_name(low, high), of_band[places].tolist()))
-    explained = iter(why(run, messages, [row for _, rows in chosen for row in rows]))
-    return [_band(name, [next(explained) for _ in rows]) for name, rows in chosen]
+            spaced = np.arange(_EXPLAINED) * (len(of_band) - 1) // (_EXPLAINED - 1)
+            rows = of_band[np.unique(spaced)].tolist()
+            chosen.append((_band_name(low, high), len(of_band), rows))
+    explained = iter(why(run, messages, [row for *_, rows in chosen for row in rows]))
+    return [_band(name, [next(explained) for _ in rows], count) for name, count, rows in chosen]
 
 
 def _band_name(low: float, high: float) -> str:
@@ -160,7 +163,7 @@ def _band_name(low: float, high: float) -> str:
     return f"{'fastest' if low == 0 else f'p{100 * low:g}'} to {last}"
 
 
-def _band(name: str, messages: Sequence[WhyMessage]) -> tuple[str, ...]:
+def _band(name: str, messages: Sequence[WhyMessage], count: int) -> tuple[str, ...]:
     by_name: Counter[str] = Counter()
     causes: Counter[tuple[str, str]] = Counter()
     for message in messages:
@@ -176,4 +179,5 @@ def _band(name: str, messages: Sequence[WhyMessage]) -> tuple[str, ...]:
     longest = causes.most_common(1)
     cause = f"{longest[0][0][0]}: {longest[0][0][1]}" if longest else ""
     mean = sum(message.ns for message in messages) / len(messages)
-    return name, duration(mean), ", ".join(shares), cause
+    explained = f"{number(len(messages))} of {number(count)}"
+    return name, explained, duration(mean), ", ".join(shares), cause

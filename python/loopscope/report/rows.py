@@ -219,6 +219,8 @@ def kernel_line(results: Results) -> str:
         if cost is not None and p50:
             share = f"{100 * cost.ns / p50:.2g} %"
             parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
+    if kernel.left_out:
+        parts.append(f"auto leaves out for their cost: {', '.join(kernel.left_out)}")
     if kernel.stolen_ns:
         parts.append(f"the hypervisor took {duration(kernel.stolen_ns)} of the processors")
     parts += [_added(name, each) for name, each in kernel.added.items()]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from loopscope import __version__
+from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
 from loopscope.testbed import kit
-from loopscope.testbed.ssh_machine import SshMachine
+from loopscope.testbed.scratch import Scratch
+from loopscope.testbed.ssh_machine import SshMachine, check_programs
+
+# So many machines are asked at the same time.
+AT_ONCE = 16
 
 # On the machine, below the home folder unless XDG variables say otherwise.
 PLACES = (
@@ -53,6 +61,19 @@ class Reached:
         return f"{self.spools}/{name}"
 
 
+@asynccontextmanager
+async def logged_in(host: str, machine: Machine) -> AsyncIterator[Reached]:
+    """A machine that is reached for as long as the context lasts. Raises TestbedError."""
+    check_programs()
+    scratch = Scratch()
+    connection = SshMachine(host, machine, scratch.path / "c")
+    try:
+        yield await reach(connection, secrets.token_hex(3))
+    finally:
+        await connection.close()
+        scratch.remove()
+
+
 async def reach(machine: SshMachine, token: str) -> Reached:
     """Logs in and sends what the machine lacks. Raises TestbedError.
 
@@ -87,8 +108,9 @@ async def _send_programs(reached: Reached, programs: kit.Kit, token: str) -> Non
         to = shlex.quote(reached.programs)
         draft = shlex.quote(f"{reached.programs}.{token}")
         await machine.run(
-            f"umask 077; mkdir -p {draft} && tar -C {draft} -xf - && "
-            f"{{ mv -T {draft} {to} || rm -rf {draft}; }}",
+            f"umask 077; mkdir -p {draft} && {{ tar -C {draft} -xf - || "
+            # The connection was closed before all had come.
+            f"{{ rm -rf {draft}; exit 1; }}; }} && {{ mv -T {draft} {to} || rm -rf {draft}; }}",
             programs.archive(),
         )
     try:

@@ -33,6 +33,9 @@ shift 2
 INSTALL_S = 60.0
 # Characters of what a host says.
 LONGEST_REASON = 200
+# What an agent may lack.
+NETWORK, REALTIME, CGROUPS = "rights over their network", "real-time priorities", "cgroups"
+NAMES = (NETWORK, REALTIME, CGROUPS)
 NO_CGROUP = (
     "what a component starts with an empty environment ends with the run only, and there is no "
     "account of CPU time"
@@ -72,14 +75,27 @@ async def test(reached: Reached) -> Rights:
     Where sudo is to start it, its copy is installed, unless it is there. Raises TestbedError where
     that does not work.
     """
-    if not _by_sudo(reached):
-        return await _try(reached, None, f"{reached.binary} rights")
-    if not await commands(reached):
+    if by_sudo(reached) and not await commands(reached):
         await _succeed(reached, f"sudo -n {installing(reached, 'setup', '--no-rule')}")
+    found = await tried(reached)
+    if found is None:
+        host = reached.machine.host
+        raise TestbedError(f"host {host}: what sudo starts was installed and is not there")
+    return found
+
+
+async def tried(reached: Reached) -> Rights | None:
+    """What the machine's agent will be allowed to do, tried out; nothing is installed.
+
+    None: what sudo is to start is not there, and sudo lets it be installed. Raises TestbedError
+    where that does not work.
+    """
+    if not by_sudo(reached):
+        return await _try(reached, None, f"{reached.binary} rights")
     host, refusal = reached.machine.host, None
-    for by_sudo in await commands(reached):
+    for allowed in await commands(reached):
         # sudo stays in the cgroup of who calls it.
-        command = f"{reached.binary} scoped {by_sudo}"
+        command = f"{reached.binary} scoped {allowed}"
         try:
             line = shlex.quote(first_line(["rights"]).strip())
             rights = await _try(reached, command, f"printf '%s\\n' {line} | {command}")
@@ -93,7 +109,10 @@ async def test(reached: Reached) -> Rights:
             f"host {host}: sudo works there, but root has no rights over the network "
             "(CAP_NET_ADMIN, CAP_NET_RAW), as in a container"
         )
-    raise refusal or TestbedError(f"host {host}: what sudo starts was installed and is not there")
+    if refusal is not None:
+        raise refusal
+    await _succeed(reached, "sudo -n sh -c :")
+    return None
 
 
 def check_links(host: str, rights: Rights) -> None:
@@ -112,7 +131,7 @@ def check_links(host: str, rights: Rights) -> None:
 
 async def commands(reached: Reached) -> list[str]:
     """The commands that sudo may start there. Raises TestbedError where one is not safe."""
-    if not _by_sudo(reached):
+    if not by_sudo(reached):
         return []
     check = f"{reached.binary} setup --check {reached.binary_hash}"
     found = _object(reached, await _succeed(reached, check))
@@ -154,15 +173,16 @@ def lacking(rights: Mapping[str, Rights]) -> list[Lack]:
     return [
         *lack(
             "network",
-            "rights over their network",
+            NETWORK,
             "packets of clock probes are stamped by the kernel also where an interface could",
         ),
-        *lack("realtime", "real-time priorities", "components can take none"),
-        *(Lack("cgroups", f"{', '.join(of)}: {why}", NO_CGROUP) for why, of in ungrouped.items()),
+        *lack("realtime", REALTIME, "components can take none"),
+        *(Lack(CGROUPS, f"{', '.join(of)}: {why}", NO_CGROUP) for why, of in ungrouped.items()),
     ]
 
 
-def _by_sudo(reached: Reached) -> bool:
+def by_sudo(reached: Reached) -> bool:
+    """Whether sudo is to start the machine's agent."""
     return reached.machine.become == "sudo" and not reached.is_root
 
 
@@ -192,7 +212,7 @@ async def _succeed(reached: Reached, script: str) -> str:
     if status == "0":
         return lines[-1] if lines else ""
     said = "; ".join(lines[-3:]) or f"exit status {status}"
-    if not _by_sudo(reached):
+    if not by_sudo(reached):
         raise TestbedError(f"host {machine.host}: its rights cannot be told: {said}")
     remedy = f"to have it allowed, once: loopscope host setup {machine.address}"
     if status == "127":

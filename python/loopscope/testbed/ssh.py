@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import shutil
 from asyncio.subprocess import Process
 from dataclasses import dataclass
 from functools import partial
@@ -28,15 +27,13 @@ from loopscope.provider import (
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.testbed import kit, rights, routes
 from loopscope.testbed.loss import Loss, find_out
-from loopscope.testbed.reach import Reached, reach
+from loopscope.testbed.reach import AT_ONCE, Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
 from loopscope.testbed.rights import Rights
 from loopscope.testbed.scratch import Scratch, sweep
 from loopscope.testbed.spools import FetchError, Spool, Spools, collect, remove
-from loopscope.testbed.ssh_machine import SshMachine
+from loopscope.testbed.ssh_machine import SshMachine, check_programs
 
-# So many machines are asked at the same time.
-AT_ONCE = 16
 # For the agent's last answers.
 SHUTDOWN_S = 15.0
 
@@ -75,9 +72,7 @@ class SshTestbed(Testbed):
 
     async def make(self) -> None:
         """Logs in everywhere, sends what is missing, and starts the agents."""
-        for program, package in (("ssh", "openssh-client"), ("setpriv", "util-linux")):
-            if shutil.which(program) is None:
-                raise TestbedError(f"testbed ssh needs the program {program}: install {package}")
+        check_programs()
         sweep()
         self._scratch = Scratch()
         names = list(self._request.hosts)
@@ -142,8 +137,7 @@ class SshTestbed(Testbed):
             command = f"{keep} && exec {remote.rights.command}"
             line = rights.first_line(agent, environment=environment, program=reached.program)
         process = remote.process = await remote.machine.start(
-            f"cd {shlex.quote(folder)}/work && export LOOPSCOPE_RUNTIME_DIR= "
-            f"PATH={quoted}/bin:$PATH "
+            f"cd {shlex.quote(folder)}/work && export PATH={quoted}/bin:$PATH "
             f'LD_LIBRARY_PATH={quoted}/{kit.LIBRARIES}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" '
             f'PYTHONPATH={quoted}/{kit.PACKAGES}"${{PYTHONPATH:+:$PYTHONPATH}}" && '
             f"{command}"

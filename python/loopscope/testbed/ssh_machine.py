@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -57,6 +58,27 @@ REMEDIES = {
 }
 
 
+def check_programs() -> None:
+    """Raises TestbedError where this machine lacks a program that connections need."""
+    for program, package in (("ssh", "openssh-client"), ("setpriv", "util-linux")):
+        if shutil.which(program) is None:
+            raise TestbedError(f"testbed ssh needs the program {program}: install {package}")
+
+
+def by_hand(machine: Machine) -> str:
+    """The command by which a person logs in to a machine."""
+    return shlex.join(["ssh", *_destination(machine)])
+
+
+def _destination(machine: Machine) -> list[str]:
+    to = []
+    for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
+        to += [option, str(value)] if value is not None else []
+    if machine.key is not None:
+        to += ["-i", os.path.expanduser(machine.key), "-o", "IdentitiesOnly=yes"]
+    return [*to, machine.address]
+
+
 class SshMachine:
     """A machine, not yet connected to. Every method raises TestbedError."""
 
@@ -65,15 +87,9 @@ class SshMachine:
         self.host = host
         self.address = machine.address
         self.become = machine.become
-        to = []
-        for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
-            to += [option, str(value)] if value is not None else []
-        if machine.key is not None:
-            to += ["-i", os.path.expanduser(machine.key), "-o", "IdentitiesOnly=yes"]
-        to.append(machine.address)
-        self._by_hand = shlex.join(["ssh", *to])
+        self._by_hand = by_hand(machine)
         self._control = control
-        self._to = to
+        self._to = _destination(machine)
         # A session has the connection that is there or none at all.
         self._over = ["-o", "ProxyCommand=exec false", machine.address]
         self._messages: IO[bytes] = tempfile.TemporaryFile()
@@ -94,7 +110,9 @@ class SshMachine:
         """An error of this machine, with the remedy where ssh said something that is known."""
         for known, remedy in REMEDIES.items():
             if known in self._printed:
-                return TestbedError(f"host {self.host}: {remedy.format(by_hand=self._by_hand)}")
+                remedy = remedy.format(by_hand=self._by_hand)
+                said = f"ssh says: {self.last_words}"
+                return TestbedError(f"host {self.host}: {remedy} ({said})")
         because = f": {self.last_words}" if self.last_words else ""
         return TestbedError(f"host {self.host}: {what}{because}")
 
@@ -194,7 +212,9 @@ class SshMachine:
         return await process.wait()
 
     async def _session(self, script: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
-        command = f"exec sh -c {shlex.quote(f'echo; echo {MARK}; {script}')}"
+        # As `dormant` has it here.
+        script = f"echo; echo {MARK}; export LOOPSCOPE_RUNTIME_DIR=; {script}"
+        command = f"exec sh -c {shlex.quote(script)}"
         return await self._start(*self._over, command, stdin=stdin, stdout=stdout)
 
     async def fetch(self, folder: str, name: str, into: Path, quota_bytes: int) -> int:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
 from loopscope.testbed import rights
-from loopscope.testbed.reach import Reached, reach
-from loopscope.testbed.scratch import Scratch
+from loopscope.testbed.reach import Reached, logged_in
 from loopscope.testbed.spools import (
     SPOOLS,
     FetchError,
@@ -25,7 +23,6 @@ from loopscope.testbed.spools import (
     collect,
     remove,
 )
-from loopscope.testbed.ssh_machine import SshMachine
 
 __all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "net", "reset", "setup"]
 
@@ -58,18 +55,6 @@ class Undone:
 UNUSABLE = (ValueError, TypeError, KeyError, RecursionError)
 
 
-@asynccontextmanager
-async def _reached(host: str, machine: Machine) -> AsyncIterator[Reached]:
-    """A machine that is logged in to, for as long as the context lasts."""
-    scratch = Scratch()
-    connection = SshMachine(host, machine, scratch.path / "c")
-    try:
-        yield await reach(connection, secrets.token_hex(3))
-    finally:
-        await connection.close()
-        scratch.remove()
-
-
 async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str], None]) -> Fetched:
     """Collects what a repeat left on its hosts into its directory, and removes it from them.
 
@@ -81,7 +66,7 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
     async def one(host: str, spool: Spool) -> None:
         quota = spool.machine.quota_bytes if quota_bytes is None else quota_bytes
         try:
-            async with _reached(host, spool.machine) as reached:
+            async with logged_in(host, spool.machine) as reached:
                 size = await at_rest(reached, spool.name, LEASE_S, progress)
                 if size is None:
                     fetched.gone.append(host)
@@ -111,7 +96,7 @@ async def net(repeat: Path, words: Sequence[str], host: str | None = None) -> li
         raise ValueError(f"{host} is no host of this run; it has {', '.join(spools)}")
 
     async def one(host: str) -> str:
-        async with _reached(host, spools[host].machine) as reached:
+        async with logged_in(host, spools[host].machine) as reached:
             command = shlex.join(["net", "--to", spools[host].name, *words])
             said = await reached.machine.ask(f"{reached.binary} {command} && echo {DONE} || true")
             if said[-1:] != [DONE]:
@@ -132,7 +117,7 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
 
     async def one(host: str, machine: Machine) -> None:
         try:
-            async with _reached(host, machine) as reached:
+            async with logged_in(host, machine) as reached:
                 for command in await rights.commands(reached):
                     # What it cannot undo, the one below says.
                     said = await ask(reached, rights.by_line(command, ["reset", "--json"]))
@@ -167,7 +152,7 @@ async def setup(host: str, machine: Machine, *arguments: str) -> bool:
     It is done as root, for which sudo may ask on this process's terminal. ``arguments`` are those
     of ``loopscope-host setup``. Raises TestbedError.
     """
-    async with _reached(host, machine) as reached:
+    async with logged_in(host, machine) as reached:
         script = rights.installing(reached, "setup", *arguments)
         sudo = "" if reached.is_root else "sudo "
         return await reached.machine.attend(f"{sudo}{script}") == 0

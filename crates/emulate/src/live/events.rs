@@ -21,10 +21,18 @@ describe!(
 );
 describe!(
     "link",
+    "packet",
+    "",
+    "What the packet of this number is: `mark` is its sequence number, or of UDP the hash of its \
+     content's first bytes; `fragment` its identification, and in the lower half its place, if it \
+     is one of several fragments."
+);
+describe!(
+    "link",
     "departed",
     "",
-    "The packet was given to the device `ago_ns` before this, give or take `within_ns`, and has left \
-     at the latest `late_ns` after its time."
+    "The packet was given to the device `ago_ns` before this, give or take `within_ns`, and \
+     `late_ns` after its time."
 );
 describe!("link", "dropped", "", "The packet is lost, for this reason.");
 describe!("link", "corrupted", "", "The packet that departed then differs in a bit.");
@@ -113,6 +121,21 @@ pub(crate) fn enqueued(at: Place, frame: &Frame, field: MessageField, came: Mono
         ago_ns = moment.ago(came),
         within_ns = moment.within_ns
     );
+    if let Some(packet) = frame.headers() {
+        event!(
+            "link",
+            "packet",
+            at.number,
+            from = from,
+            to = to,
+            protocol = packet.protocol,
+            source = packet.ports[0],
+            target = packet.ports[1],
+            mark = packet.mark(),
+            bytes = packet.content.len() as u32,
+            fragment = packet.fragment
+        );
+    }
 }
 
 /// `given`: before the kernel was asked to send it. It may have been read at its other end before
@@ -122,7 +145,6 @@ pub(crate) fn departed(
     outcome: &Outcome<Frame>,
     field: MessageField,
     given: MonotonicNs,
-    late_ns: i64,
 ) {
     let message = outcome.packet.message(field);
     let (from, to) = at.ends();
@@ -137,7 +159,7 @@ pub(crate) fn departed(
         number = number,
         from = from,
         to = to,
-        late_ns = late_ns,
+        late_ns = given.ns_since(outcome.due),
         ago_ns = moment.ago(given),
         within_ns = moment.within_ns
     );

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::address::Address;
+use crate::live::headers::Headers;
 use crate::model::Packet;
 use crate::settings::{ByteOrder, MessageField};
 
@@ -53,11 +54,16 @@ impl Frame {
         &self.bytes
     }
 
+    /// What its headers say of the packet of UDP or TCP in it; `None` where there is none.
+    pub(crate) fn headers(&self) -> Option<Headers<'_>> {
+        Headers::of(&self.bytes)
+    }
+
     /// The message's number, which stands in `field` of the payload of UDP or TCP, without the sign's
     /// bit. Of a little-endian field that the payload's end cuts off, the missing bytes are 0. 0 where
     /// there is no field.
     pub fn message(&self, field: MessageField) -> u64 {
-        let payload = payload(&self.bytes).unwrap_or_default();
+        let payload = self.headers().and_then(|found| found.payload()).unwrap_or_default();
         let field_bytes = payload.get(usize::from(field.offset)..).unwrap_or_default();
         let width = usize::from(field.width).min(8);
         let found = &field_bytes[..field_bytes.len().min(width)];
@@ -123,41 +129,6 @@ pub fn source_ip(frame: &[u8]) -> Option<IpAddr> {
 
 fn address(frame: &[u8], at: usize) -> Option<Address> {
     (frame.len() >= HEADER).then(|| Address(part(frame, at)))
-}
-
-/// What a UDP datagram or a TCP segment carries. Of fragments only the first has a header.
-fn payload(frame: &[u8]) -> Option<&[u8]> {
-    const VLAN: [u16; 2] = [0x8100, 0x88a8];
-    const UDP: u8 = 17;
-    const TCP: u8 = 6;
-    let mut at = 12;
-    while VLAN.contains(&u16::from_be_bytes(*frame.get(at..)?.first_chunk()?)) {
-        at += 4;
-    }
-    let kind = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
-    let packet = frame.get(at + 2..)?;
-    // Behind the packet an Ethernet frame may be padded.
-    let (protocol, header, end) = match kind {
-        0x0800 => {
-            let fragment = u16::from_be_bytes(part(packet.get(..20)?, 6)) & 0x1fff;
-            if fragment != 0 {
-                return None;
-            }
-            let total = u16::from_be_bytes(part(packet, 2));
-            (packet[9], usize::from(packet[0] & 15) * 4, usize::from(total))
-        }
-        0x86dd => {
-            let length = u16::from_be_bytes(part(packet.get(..40)?, 4));
-            (packet[6], 40, 40 + usize::from(length))
-        }
-        _ => return None,
-    };
-    let segment = packet.get(..end)?.get(header..)?;
-    match protocol {
-        UDP => segment.get(8..),
-        TCP => segment.get(usize::from(segment.get(12)? >> 4) * 4..),
-        _ => None,
-    }
 }
 
 /// The `N` bytes from `at` on, which must be there.

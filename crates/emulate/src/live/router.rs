@@ -210,7 +210,7 @@ impl Router {
             events::dropped(place, &outcome.packet, self.message, None);
         } else {
             wire.record.left(&Left::of(outcome, at));
-            events::departed(place, outcome, self.message, given, at.ns_since(outcome.due));
+            events::departed(place, outcome, self.message, given);
         }
     }
 

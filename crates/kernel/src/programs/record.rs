@@ -93,6 +93,9 @@ const DATAGRAM: [Column; 8] = [
 const DEVICE: [Column; 1] = [Column("device", FieldType::U32, 84)];
 const DROPPED: [Column; 2] =
     [Column("protocol", FieldType::U8, 91), Column("seq", FieldType::U32, 112)];
+const SLEEP_STATE: [Column; 1] = [Column("prev_state", FieldType::U32, 8)];
+/// The thread that holds what one waits for in a futex; 0: it is not known.
+const HOLDER: [Column; 1] = [Column("holder", FieldType::U32, 24)];
 const CALLED: [Column; 2] =
     [Column("duration_ns", FieldType::U64, 24), Column("result", FieldType::I64, 32)];
 /// What follows is the error that placing a record on the counter adds, and comes first: the time
@@ -212,9 +215,8 @@ impl Kind {
             Kind::DatagramReady => &[&SOCKET],
             Kind::DatagramRead => &[&SOCKET, &DATAGRAM[..1]],
             Kind::Drop => &[&SOCKET, &DATAGRAM, &DROPPED],
-            Kind::Interruptible | Kind::Uninterruptible => {
-                &[&[Column("prev_state", FieldType::U32, 8)]]
-            }
+            Kind::Interruptible => &[&SLEEP_STATE, &HOLDER],
+            Kind::Uninterruptible => &[&SLEEP_STATE],
             Kind::Throttled => &[],
             Kind::Call => &[&CALLED],
         };

@@ -1,7 +1,7 @@
 //! The producer's connections.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,6 +12,7 @@ use loopscope_phase::Phase;
 use super::flow::{Flow, Part};
 use super::series::{HEAD, Series};
 use super::udp;
+use crate::departures::{Departures, Sent};
 use crate::tcp::Link;
 
 /// A flow's way to its consumers.
@@ -19,6 +20,7 @@ pub(crate) enum Outlet {
     Streams(Vec<Stream>),
     Datagrams {
         socket: UdpSocket,
+        departures: Departures,
         to: Vec<SocketAddr>,
         message: Vec<u8>,
         /// `None`: each message is a datagram.
@@ -32,7 +34,7 @@ pub(crate) enum Outlet {
 pub(crate) struct Stream {
     link: Link,
     size: usize,
-    waiting: VecDeque<u64>,
+    waiting: VecDeque<(u64, Option<Sent>)>,
     /// Bytes of the first that it has taken.
     taken: usize,
 }
@@ -93,7 +95,9 @@ fn outlet(each: &MessageType, mut links: Vec<Link>) -> Result<Outlet> {
         }
         let series = Series::of(each);
         let message = vec![0; each.size.min(each.largest_datagram()) as usize];
-        Ok(Outlet::Datagrams { socket: udp::sender(local, looped)?, to, message, series, links })
+        let socket = udp::sender(local, looped)?;
+        let departures = Departures::new(&socket)?;
+        Ok(Outlet::Datagrams { socket, departures, to, message, series, links })
     } else {
         let stream = |link: Link| -> Result<Stream> {
             link.stream().set_nodelay(each.transport == Transport::TcpNodelay)?;
@@ -113,30 +117,33 @@ fn addresses(to: &[String]) -> Result<HashMap<&str, &str>> {
 }
 
 impl Outlet {
-    /// Hands a message to the kernel, as far as it takes it. `zeros` are as many as the largest
-    /// message of any stream.
-    pub(crate) fn send(&mut self, id: u64, zeros: &[u8]) -> Result<()> {
+    /// Hands a message to the kernel, as far as it takes it. `sent`: when that was recorded, where
+    /// stamps are asked for. `zeros` are as many as the largest message of any stream.
+    pub(crate) fn send(&mut self, id: u64, sent: Option<Sent>, zeros: &[u8]) -> Result<()> {
         match self {
             Outlet::Streams(streams) => {
                 for stream in streams {
-                    stream.waiting.push_back(id);
+                    stream.waiting.push_back((id, sent));
                     stream.flush(zeros)?;
                 }
             }
-            Outlet::Datagrams { socket, to, message, series, .. } => {
-                let send = |datagram: &[u8], address: SocketAddr| {
-                    let sent = socket.send_to(datagram, address);
-                    sent.with_context(|| format!("cannot send a datagram to {address}"))
+            Outlet::Datagrams { socket, departures, to, message, series, .. } => {
+                let mut send = |datagram: &[u8], address: SocketAddr, is_last: bool| {
+                    let taken = socket.send_to(datagram, address);
+                    taken.with_context(|| format!("cannot send a datagram to {address}"))?;
+                    departures.handed(1);
+                    if is_last { departures.ended(socket, sent) } else { Ok(()) }
                 };
                 for address in to {
                     let Some(series) = series else {
                         message[..8].copy_from_slice(&id.to_le_bytes());
-                        send(message, *address)?;
+                        send(message, *address, true)?;
                         continue;
                     };
-                    for place in 0..series.count() {
+                    let count = series.count();
+                    for place in 0..count {
                         message[..HEAD].copy_from_slice(&Series::head(id, place));
-                        send(&message[..series.length(place)], *address)?;
+                        send(&message[..series.length(place)], *address, place + 1 == count)?;
                     }
                 }
             }
@@ -173,6 +180,16 @@ impl Outlet {
         }
     }
 
+    /// Records when messages left, as far as the kernel has told.
+    pub(crate) fn record_departures(&mut self) -> Result<()> {
+        match self {
+            Outlet::Streams(streams) => {
+                streams.iter_mut().try_for_each(|each| each.link.record_departures())
+            }
+            Outlet::Datagrams { socket, departures, .. } => departures.record(socket),
+        }
+    }
+
     /// Bytes of a message.
     pub(crate) fn stream_size(&self) -> Option<usize> {
         match self {
@@ -189,12 +206,13 @@ impl Stream {
 
     /// Hands to the kernel what it takes; whether nothing is left.
     pub(crate) fn flush(&mut self, zeros: &[u8]) -> Result<bool> {
-        while let Some(id) = self.waiting.front() {
+        // Its error queue makes a connection look ready.
+        self.link.record_departures()?;
+        while let Some(&(id, sent)) = self.waiting.front() {
             let id = id.to_le_bytes();
             let head = &id[self.taken.min(id.len())..];
             let rest = &zeros[..self.size - self.taken.max(id.len())];
-            let mut socket = self.link.stream();
-            match socket.write_vectored(&[IoSlice::new(head), IoSlice::new(rest)]) {
+            match self.link.send_some(&[IoSlice::new(head), IoSlice::new(rest)]) {
                 Ok(n) => self.taken += n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -205,6 +223,7 @@ impl Stream {
             if self.taken == self.size {
                 self.waiting.pop_front();
                 self.taken = 0;
+                self.link.ended(sent)?;
             }
         }
         Ok(true)

@@ -20,6 +20,7 @@ use super::args::ProduceArgs;
 use super::flow::{Flow, Part, TABLE_KEYS};
 use super::outlet::{Outlet, Stream, connect};
 use super::report::{self, Tally};
+use crate::departures::Departures;
 use crate::program::NOT_CONNECTED;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -170,6 +171,9 @@ impl Run {
             let got = link.receive(&mut [0], what)?;
             ensure!(got == 0, "{} sent something where nothing was due, at {what}", link.peer);
         }
+        for sender in &mut self.senders {
+            sender.outlet.record_departures()?;
+        }
         Ok(())
     }
 }
@@ -184,8 +188,8 @@ impl Sender {
     fn send(&mut self, zeros: &[u8]) -> Result<()> {
         let number = self.tally.sent.checked_add(1).context("there are no more message numbers")?;
         let id = self.flow.id(number).to_bits();
-        let late_ns = stamp(id, self.flow, self.due);
-        self.outlet.send(id, zeros)?;
+        let (late_ns, sent) = Departures::sending(id, || stamp(id, self.flow, self.due))?;
+        self.outlet.send(id, sent, zeros)?;
         self.tally.sent = number;
         self.tally.largest_late_ns = self.tally.largest_late_ns.max(late_ns);
         self.due = self.due.plus(self.period_ns);

@@ -45,7 +45,7 @@ fn record() {
             corrupted: true,
             fate: Fate::Departs,
         };
-        departed(place, &outcome, NO_FIELD, instant, 0);
+        departed(place, &outcome, NO_FIELD, instant);
     }
 }
 

@@ -1,0 +1,179 @@
+//! A channel that a process has opened: does one operation at a time, waits, and ends the connections of
+//! processes that were killed.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use loopscope_stm::{Channel, Config};
+
+use crate::error::Unusable;
+use crate::lock::{self, Left, Word as _};
+use crate::mapping::{Control, Head, Own, Payload, Words};
+use crate::{futex, parties};
+
+/// Time between two looks for processes that were killed while they had items or slots.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Until when an operation waits that is not possible yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// It does not wait.
+    Now,
+    /// Until an instant.
+    Deadline(Instant),
+    /// For as long as it takes.
+    Forever,
+}
+
+/// What an operation changes for others that wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Changes {
+    /// Nothing.
+    Nothing,
+    /// There is more to get.
+    Came,
+    /// There is more room.
+    Freed,
+    /// Both.
+    All,
+}
+
+/// The mappings of a channel's files, and the process's entry in it.
+pub(crate) struct Attached {
+    pub(crate) control: Control,
+    pub(crate) payload: Payload,
+    pub(crate) own: Own,
+    pub(crate) owner: u32,
+    pub(crate) channel: Mutex<Channel<Words>>,
+    pub(crate) config: Config,
+    /// When this process last looked for processes that were killed.
+    pub(crate) looked: Mutex<Instant>,
+}
+
+impl Attached {
+    /// Does an operation with the lock, and wakes those for whom it changes something.
+    pub(crate) fn operate<T, E>(
+        &self,
+        changes: Changes,
+        operation: impl FnOnce(&mut Channel<Words>) -> Result<T, E>,
+    ) -> Result<Result<T, E>, Unusable> {
+        if !self.own.is_ours() {
+            return Err(Unusable::Forked);
+        }
+        let head = self.control.head();
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_gone = |owner| parties::is_gone(self.control.entries(), owner);
+        let left = lock::take(&head.lock.0, self.owner, is_gone);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if left == Left::Unfinished {
+                channel.recover();
+            }
+            operation(&mut channel)
+        }));
+        let changes = match (&done, left) {
+            (_, Left::Unfinished) => Changes::All,
+            (Ok(Ok(_)), Left::Whole) => changes,
+            _ => Changes::Nothing,
+        };
+        if done.is_err() {
+            // What was read made no sense. The words are as they were before, or as senseless.
+            _ = catch_unwind(AssertUnwindSafe(|| channel.recover()));
+        }
+        let (came, freed) = match changes {
+            Changes::Nothing => (false, false),
+            Changes::Came => (true, false),
+            Changes::Freed => (false, true),
+            Changes::All => (true, true),
+        };
+        let came = came && futex::change(&head.came.0);
+        let freed = freed && futex::change(&head.freed.0);
+        lock::give(&head.lock.0);
+        drop(channel);
+        for (is_waited_for, signal) in [(came, &head.came.0), (freed, &head.freed.0)] {
+            if is_waited_for {
+                signal.wake(i32::MAX.cast_unsigned());
+            }
+        }
+        done.map_err(|_| Unusable::Damaged)
+    }
+
+    /// Repeats an attempt while it is answered by what may change, until an instant.
+    pub(crate) fn wait<T, E: std::convert::From<Unusable>>(
+        &self,
+        until: Until,
+        signal: impl Fn(&Head) -> &AtomicU32,
+        may_change: impl Fn(&E) -> bool,
+        mut attempt: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let signal = signal(self.control.head());
+        loop {
+            let value = futex::value(signal);
+            let error = match attempt() {
+                Err(error) if may_change(&error) => error,
+                done => return done,
+            };
+            if self.looks()? {
+                continue;
+            }
+            let left = match until {
+                Until::Now => Duration::ZERO,
+                Until::Deadline(at) => at.saturating_duration_since(Instant::now()),
+                Until::Forever => LOOK_EVERY,
+            };
+            if left.is_zero() {
+                return Err(error);
+            }
+            futex::wait(signal, value, left.min(LOOK_EVERY));
+        }
+    }
+
+    /// Ends the connections of processes that were killed, if it last did so some time ago; whether there
+    /// were any.
+    fn looks(&self) -> Result<bool, Unusable> {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.elapsed() < LOOK_EVERY {
+            return Ok(false);
+        }
+        *looked = Instant::now();
+        drop(looked);
+        Ok(self.reap()? > 0)
+    }
+
+    /// Ends the connections of processes that were killed; how many there were.
+    pub(crate) fn reap(&self) -> Result<usize, Unusable> {
+        let entries = self.control.entries();
+        let Ok((inputs, outputs)) =
+            self.operate(Changes::Nothing, |channel| never((channel.inputs(), channel.outputs())))?;
+        let owners = inputs.iter().map(|each| each.owner);
+        let owners: BTreeSet<_> = owners.chain(outputs.iter().map(|each| each.owner)).collect();
+        let gone: Vec<_> = owners.into_iter().filter(|of| parties::is_gone(entries, *of)).collect();
+        let mut ended = 0;
+        if !gone.is_empty() {
+            let Ok(count) = self.operate(Changes::All, |channel| {
+                never(gone.iter().map(|of| channel.leave_all(*of)).sum::<usize>())
+            })?;
+            ended = count;
+        }
+        parties::leave_all_gone(entries);
+        Ok(ended)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // A process that was forked has the entry of its parent.
+        if self.own.is_ours() {
+            _ = self.operate(Changes::All, |channel| never(channel.leave_all(self.owner)));
+            parties::leave(self.control.entries(), self.owner);
+        }
+    }
+}
+
+/// The answer of an operation that cannot fail.
+pub(crate) fn never<T>(answer: T) -> Result<T, Infallible> {
+    Ok(answer)
+}

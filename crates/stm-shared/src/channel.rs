@@ -1,0 +1,203 @@
+//! A channel in shared memory, as a process uses it.
+
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use loopscope_stm::{Channel, Config, Counts, From, JoinError};
+
+use crate::attached::{Attached, Changes, never};
+use crate::connection::{Input, Output};
+use crate::error::{ConnectError, FileError, Unusable};
+use crate::lock;
+use crate::mapping::{self, Control, Own, Payload, Words};
+use crate::parties::{self, Process};
+use crate::room;
+
+/// The first word of a channel's file, and the version of what is in it.
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x01");
+
+/// What a channel has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// See [`Config`].
+    pub config: Config,
+    /// Bytes that an item may have, 1 to 2³² − 64.
+    pub item_bytes: u32,
+    /// Processes that may use it at one time, 1 to 4096; of a service's channel, one less.
+    pub processes: u32,
+}
+
+/// The files of a channel. They have no name: only a process that was given them can use it.
+#[derive(Debug)]
+pub struct Files {
+    /// All but the items' bytes. Every process that uses the channel writes it.
+    pub control: File,
+    /// The items' bytes, for those that put.
+    pub payload: File,
+}
+
+impl Files {
+    /// Makes a channel. It stays for as long as a process has one of the files or their mappings.
+    ///
+    /// # Errors
+    /// The options are not such as they have to be, or there is too little memory.
+    pub fn create(options: &Options) -> Result<Files, FileError> {
+        let Options { config, item_bytes, processes } = *options;
+        let words = Channel::<Words>::words_needed(&config).ok_or(FileError::Options)?;
+        // A slot begins in a cache line of its own.
+        let slot_bytes = item_bytes.checked_next_multiple_of(64).filter(|bytes| *bytes > 0);
+        let slot_bytes = u64::from(slot_bytes.ok_or(FileError::Options)?);
+        if !(1..=parties::MOST).contains(&processes) {
+            return Err(FileError::Options);
+        }
+        let control_bytes = Control::bytes(processes as usize, words);
+        let payload_bytes = slot_bytes * u64::from(config.slots);
+        let needed = control_bytes + payload_bytes;
+        if let Some(available) = room::available().filter(|available| needed > *available) {
+            return Err(FileError::NoMemory { needed, available });
+        }
+        let control = mapping::file("loopscope-stm", control_bytes)
+            .map_err(FileError::system("cannot make the memory of the channel"))?;
+        let payload = mapping::file("loopscope-stm-items", payload_bytes)
+            .map_err(FileError::system("cannot make the memory of the items"))?;
+        let mapped = Control::of(&control, |_| processes as usize)
+            .map_err(FileError::system("cannot map the memory of the channel"))?;
+        Channel::create(&config, mapped.words()).ok_or(FileError::Options)?;
+        let head = mapped.head();
+        head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
+        head.parties.store(processes.into(), Ordering::Relaxed);
+        // Release pairs with the Acquire of `Shared::open`, which sees all of the above.
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok(Files { control, payload })
+    }
+
+    /// The file of the items for those that only get.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn read_only(&self) -> io::Result<File> {
+        mapping::read_only(&self.payload)
+    }
+}
+
+/// A channel that this process uses, all of its threads.
+#[derive(Clone)]
+pub struct Shared {
+    pub(crate) inner: Arc<Attached>,
+}
+
+impl Shared {
+    /// Uses the channel of these files.
+    ///
+    /// # Errors
+    /// They are no channel of this version, as many processes use it as may, or the system refuses.
+    pub fn open(control: &File, payload: &File) -> Result<Shared, FileError> {
+        let process = Process::own().map_err(FileError::system("cannot tell when we began"))?;
+        let own = Own::new().map_err(FileError::system("cannot map a page"))?;
+        let control = Control::of(control, |head| {
+            // Acquire pairs with the Release of `Files::create`.
+            let is_one = head.magic.load(Ordering::Acquire) == MAGIC;
+            let parties = head.parties.load(Ordering::Relaxed);
+            if is_one { usize::try_from(parties).unwrap_or(usize::MAX) } else { 0 }
+        });
+        let control = control.map_err(FileError::system("cannot map the memory of the channel"))?;
+        let head = control.head();
+        if control.entries().is_empty() {
+            return Err(FileError::NoChannel);
+        }
+        let slot_bytes = head.slot_bytes.load(Ordering::Relaxed);
+        let slot_bytes = u32::try_from(slot_bytes).map_err(|_| FileError::NoChannel)?;
+        let owner =
+            parties::enter(control.entries(), process).ok_or(FileError::TooManyProcesses)?;
+        let lock = &control.head().lock.0;
+        lock::take(lock, owner, |of| parties::is_gone(control.entries(), of));
+        // It undoes what a dead owner of the lock has left unfinished.
+        let channel = catch_unwind(AssertUnwindSafe(|| Channel::open(control.words())));
+        lock::give(lock);
+        let leave = || parties::leave(control.entries(), owner);
+        let opened = channel.ok().flatten().ok_or(FileError::NoChannel).and_then(|channel| {
+            let slots = channel.config().slots;
+            let payload = Payload::of(payload, slots, slot_bytes as usize)
+                .map_err(FileError::system("cannot map the memory of the items"))?;
+            Ok((channel, payload))
+        });
+        let (channel, payload) = opened.inspect_err(|_| leave())?;
+        let config = *channel.config();
+        let channel = Mutex::new(channel);
+        let looked = Mutex::new(Instant::now());
+        let inner = Attached { control, payload, own, owner, channel, config, looked };
+        Ok(Shared { inner: Arc::new(inner) })
+    }
+
+    /// What the channel was made with.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Bytes that an item may have.
+    pub fn item_bytes(&self) -> usize {
+        self.inner.payload.slot_bytes
+    }
+
+    /// Makes an input connection, which may hold `holds` items; see `join_input` of [`Channel`].
+    ///
+    /// # Errors
+    /// There are as many as there may be, or the channel cannot be used.
+    pub fn input(&self, from: From, lossy: bool, holds: u32) -> Result<Input, ConnectError> {
+        let joined = self.with_room(|channel, owner| channel.join_input(owner, from, lossy, holds));
+        let (id, floor) = joined?;
+        Ok(Input::new(Arc::clone(&self.inner), id, floor))
+    }
+
+    /// Makes an output connection.
+    ///
+    /// # Errors
+    /// There are as many as there may be, items can only be read here, or the channel cannot be used.
+    pub fn output(&self) -> Result<Output, ConnectError> {
+        if !self.inner.payload.is_writable {
+            return Err(ConnectError::ReadOnly);
+        }
+        let id = self.with_room(Channel::join_output)?;
+        Ok(Output::new(Arc::clone(&self.inner), id))
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn counts(&self) -> Result<Counts, Unusable> {
+        let Ok(counts) = self.inner.operate(Changes::Nothing, |channel| never(channel.counts()))?;
+        Ok(counts)
+    }
+
+    /// The numbers of the processes that use it.
+    pub fn processes(&self) -> Vec<u32> {
+        parties::all(self.inner.control.entries()).map(Process::pid).collect()
+    }
+
+    /// Ends the connections of processes that were killed; how many there were.
+    ///
+    /// An operation that waits does this every 50 ms, and a service as soon as a process ends.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn reap(&self) -> Result<usize, Unusable> {
+        self.inner.reap()
+    }
+
+    fn with_room<T>(
+        &self,
+        join: impl Fn(&mut Channel<Words>, u32) -> Result<T, JoinError>,
+    ) -> Result<T, ConnectError> {
+        let owner = self.inner.owner;
+        let attempt = || self.inner.operate(Changes::Freed, |channel| join(channel, owner));
+        match attempt()? {
+            Err(JoinError::NoConnection) if self.inner.reap()? > 0 => Ok(attempt()??),
+            joined => Ok(joined?),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Channels by their names, as the machine's service knows them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::channel::{Options, Shared};
+use crate::error::FileError;
+use crate::wire::{Answer, Listed, Request, Wire, receive, send};
+
+/// Why the service does not do something.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// There is none.
+    #[error(
+        "no service of channels answers at {path}: {cause}; start one by `loopscope stm serve`, or \
+         say by LOOPSCOPE_STM where it is"
+    )]
+    NoService {
+        /// Its socket.
+        path: PathBuf,
+        /// Why it cannot be reached.
+        cause: io::Error,
+    },
+    /// It has ended, or is another program.
+    #[error("the service of channels does not answer: {0}")]
+    Broken(#[from] io::Error),
+    /// It refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// The channel cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A process's way to the service. The service knows by it that the process is there.
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects to the service at a path, see [`crate::socket_path`].
+    ///
+    /// # Errors
+    /// There is none, or it refuses, because this process is another user's or in another PID namespace.
+    pub fn connect(path: &Path) -> Result<Client, ServiceError> {
+        let no_service = |cause| ServiceError::NoService { path: path.into(), cause };
+        let stream = UnixStream::connect(path).map_err(no_service)?;
+        let mut client = Client { stream };
+        client.ask(&Request::Hello { pid: std::process::id() })?;
+        Ok(client)
+    }
+
+    /// Makes a channel; whether it is new. One of this name may be there with the same options.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub fn create(&mut self, name: &str, options: &Options) -> Result<bool, ServiceError> {
+        let (name, options) = (name.into(), Wire::new(options));
+        match self.ask(&Request::Create { name, options })? {
+            (Answer::Done(is_new), _) => Ok(is_new),
+            other => Err(unexpected(&other.0)),
+        }
+    }
+
+    /// Uses a channel; `puts`: to put items, too.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub fn open(&mut self, name: &str, puts: bool) -> Result<Shared, ServiceError> {
+        let (answer, files) = self.ask(&Request::Open { name: name.into(), puts })?;
+        match <[File; 2]>::try_from(files) {
+            Ok([control, payload]) => Ok(Shared::open(&control, &payload)?),
+            Err(_) => Err(unexpected(&answer)),
+        }
+    }
+
+    /// The service's channels, by their names.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub fn list(&mut self) -> Result<Vec<Listed>, ServiceError> {
+        match self.ask(&Request::List)? {
+            (Answer::Listed(channels), _) => Ok(channels),
+            other => Err(unexpected(&other.0)),
+        }
+    }
+
+    /// Has the service forget a channel. Those that use it go on.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub fn remove(&mut self, name: &str) -> Result<(), ServiceError> {
+        self.ask(&Request::Remove { name: name.into() }).map(|_| ())
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<File>), ServiceError> {
+        send(&self.stream, request, &[])?;
+        let ended = || io::Error::other("it has ended");
+        match receive(&self.stream)?.ok_or_else(ended)? {
+            (Answer::Refused(why), _) => Err(ServiceError::Refused(why)),
+            (answer, files) => Ok((answer, files.into_iter().map(File::from).collect())),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> ServiceError {
+    io::Error::other(format!("its answer is {answer:?}")).into()
+}

@@ -1,0 +1,258 @@
+//! The service that knows a machine's channels by their names.
+//!
+//! It gives their files to processes of its user, and keeps them while nobody uses them. It is in no
+//! operation's way: where it ends, those that use channels go on.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+
+use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
+
+use crate::attached::{Changes, never};
+use crate::channel::{Files, Shared};
+use crate::connection::now_ns;
+use crate::mapping::Words;
+use crate::parties::{self, Process};
+use crate::wire::{Answer, Connected, Held, Listed, Request, Wire, receive, send};
+
+/// The environment variable that says where the service's socket is.
+const VARIABLE: &str = "LOOPSCOPE_STM";
+/// Bytes of a channel's name, at most.
+const LONGEST: usize = 100;
+
+/// Where the service's socket is: what `LOOPSCOPE_STM` says, else a file of the user's runtime
+/// directory, else one of a directory in /tmp that belongs to the user alone.
+pub fn socket_path() -> PathBuf {
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    match runtime {
+        Some(runtime) => Path::new(&runtime).join("loopscope-stm/socket"),
+        None => format!("/tmp/loopscope-stm-{}/socket", geteuid()).into(),
+    }
+}
+
+struct Entry {
+    files: Files,
+    channel: Shared,
+    options: Wire,
+}
+
+type Channels = Arc<Mutex<BTreeMap<String, Entry>>>;
+
+/// A service that listens.
+pub struct Service {
+    listener: UnixListener,
+    path: PathBuf,
+    channels: Channels,
+}
+
+impl Service {
+    /// Listens at a path, in a directory that is made where it is not there.
+    ///
+    /// # Errors
+    /// Another service is there, or the directory is another user's.
+    pub fn listen(path: &Path) -> io::Result<Service> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        if !folder.as_os_str().is_empty() {
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => (),
+            }
+            let found = fs::metadata(folder)?;
+            // In a sticky directory, as /tmp is, others cannot take our files away.
+            let is_sticky = found.mode() & 0o1000 != 0;
+            let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
+            if !is_sticky && !is_ours {
+                let what = format!("other users may write to {}", folder.display());
+                return Err(io::Error::other(what));
+            }
+        }
+        if UnixStream::connect(path).is_ok() {
+            let what = format!("a service of channels is at {} already", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        // What is there belongs to a service that was killed.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+        let listener = UnixListener::bind(path)?;
+        Ok(Service { listener, path: path.into(), channels: Channels::default() })
+    }
+
+    /// Serves processes until the calling process ends.
+    ///
+    /// # Errors
+    /// No process can connect any more.
+    pub fn serve(&self) -> io::Result<()> {
+        loop {
+            let (stream, _) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Err(error),
+                },
+            };
+            let channels = Arc::clone(&self.channels);
+            thread::Builder::new().name("client".into()).spawn(move || {
+                // A process that does not keep to the protocol is like one that has ended.
+                _ = answer(&stream, &channels);
+                let channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
+                for entry in channels.values() {
+                    // It may have been killed. A damaged channel is said to be so where it is used.
+                    _ = entry.channel.reap();
+                }
+            })?;
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Answers a process until it ends.
+fn answer(stream: &UnixStream, channels: &Channels) -> io::Result<()> {
+    let process = getsockopt(stream, PeerCredentials)?;
+    let mut is_known = false;
+    while let Some((request, _)) = receive::<Request>(stream)? {
+        let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = Answer::Refused;
+        let done = match request {
+            Request::Hello { pid } => {
+                let (user, own) = (process.uid(), geteuid().as_raw());
+                is_known = (user == own || user == 0) && process.pid().cast_unsigned() == pid;
+                if is_known {
+                    Answer::Done(false)
+                } else if user != own {
+                    refused(format!("the service is user {own}'s, and you are user {user}"))
+                } else {
+                    refused("the service is in another PID namespace: it cannot see you end".into())
+                }
+            }
+            _ if !is_known => refused("say first who you are".into()),
+            Request::Create { name, options } => create(&mut channels, name, options),
+            Request::Open { name, puts } => match channels.get(&name) {
+                None => refused(unknown(&name, &channels)),
+                Some(Entry { files, .. }) => {
+                    let payload = if puts { files.payload.try_clone() } else { files.read_only() }?;
+                    let fds = [files.control.as_fd(), payload.as_fd()];
+                    send(stream, &Answer::Done(false), &fds)?;
+                    continue;
+                }
+            },
+            Request::List => {
+                let all = channels.iter().map(|(name, entry)| listed(name, &entry.channel));
+                all.collect::<Result<_, _>>().map_or_else(refused, Answer::Listed)
+            }
+            Request::Remove { name } => match channels.remove(&name) {
+                Some(_) => Answer::Done(false),
+                None => refused(unknown(&name, &channels)),
+            },
+        };
+        drop(channels);
+        send(stream, &done, &[])?;
+    }
+    Ok(())
+}
+
+fn create(channels: &mut BTreeMap<String, Entry>, name: String, options: Wire) -> Answer {
+    if let Some(entry) = channels.get(&name) {
+        return if entry.options == options {
+            Answer::Done(false)
+        } else {
+            Answer::Refused(format!(
+                "there is a channel {name} with other options: {}",
+                entry.options
+            ))
+        };
+    }
+    let is_name = !name.is_empty() && name.len() <= LONGEST && !name.chars().any(char::is_control);
+    if !is_name {
+        return Answer::Refused(format!(
+            "a channel's name has 1 to {LONGEST} bytes without control characters, and is not {name:?}"
+        ));
+    }
+    // The service itself uses it, too.
+    let mut needed = options.options();
+    needed.processes = needed.processes.saturating_add(u32::from(needed.processes > 0));
+    let made = Files::create(&needed)
+        .and_then(|files| Ok((Shared::open(&files.control, &files.payload)?, files)));
+    match made {
+        Ok((channel, files)) => {
+            channels.insert(name, Entry { files, channel, options });
+            Answer::Done(true)
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            Answer::Refused(format!("{error}{}", cause.unwrap_or_default()))
+        }
+    }
+}
+
+fn unknown(name: &str, channels: &BTreeMap<String, Entry>) -> String {
+    let names: Vec<_> = channels.keys().map(String::as_str).collect();
+    match names[..] {
+        [] => format!("there is no channel {name}, nor any other"),
+        _ => format!("there is no channel {name}; there are {}", names.join(", ")),
+    }
+}
+
+/// What a channel has, or why that cannot be told.
+fn listed(name: &str, shared: &Shared) -> Result<Listed, String> {
+    let look = |channel: &mut Channel<Words>| {
+        let (inputs, outputs) = (channel.inputs(), channel.outputs());
+        never((channel.counts(), channel.bytes(), channel.oldest(), inputs, outputs))
+    };
+    let Ok((counts, bytes, oldest, inputs, outputs)) =
+        shared.inner.operate(Changes::Nothing, look).map_err(|why| format!("{name}: {why}"))?;
+    let entries = shared.inner.control.entries();
+    let process = |owner| parties::process(entries, owner).map(Process::pid);
+    let of = |ids: &[InputId]| {
+        let found = inputs.iter().filter(|input| ids.contains(&input.id));
+        found.map(|input| process(input.owner)).collect()
+    };
+    let held = |each: &ItemStatus| Held {
+        time: each.item.time,
+        age_ns: now_ns() - each.item.put_ns,
+        wanted_by: of(&each.wanted_by),
+        held_by: of(&each.held_by),
+    };
+    let connected = |each: &InputStatus| Connected {
+        process: process(each.owner),
+        lossy: each.lossy,
+        floor: each.counts.floor,
+        held: each.counts.held,
+        lost: each.counts.lost,
+        skipped: each.counts.skipped,
+    };
+    Ok(Listed {
+        name: name.into(),
+        capacity: shared.config().capacity,
+        item_bytes: shared.item_bytes(),
+        items: counts.present,
+        bytes,
+        put: counts.put,
+        collected: counts.collected,
+        dropped: counts.dropped,
+        oldest: oldest.as_ref().map(held),
+        inputs: inputs.iter().map(connected).collect(),
+        outputs: outputs.iter().map(|each| process(each.owner)).collect(),
+        processes: shared.processes(),
+    })
+}

@@ -1,0 +1,221 @@
+//! What processes and the service of a machine's channels tell each other: lines of JSON on a Unix
+//! socket, a request and its answer in turn. Descriptors go with the first byte of an answer.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use loopscope_stm::{Config, Full, Orphans};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::channel::Options;
+
+/// Bytes of a line at most.
+const MOST: usize = 1 << 26;
+const FILES: usize = 2;
+
+/// What a process asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// The first one: who asks.
+    Hello { pid: u32 },
+    /// A new channel, or the one of this name if it was made with the same options.
+    Create { name: String, options: Wire },
+    /// The files of a channel; `puts`: those of the items for writing, too.
+    Open { name: String, puts: bool },
+    /// All channels and what they have.
+    List,
+    /// The service forgets a channel; those that use it go on.
+    Remove { name: String },
+}
+
+/// What the service answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// It is done; of `create`, whether the channel is new.
+    Done(bool),
+    Listed(Vec<Listed>),
+    Refused(String),
+}
+
+/// [`Options`] by their names.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wire {
+    capacity: u32,
+    slots: u32,
+    item_bytes: u32,
+    inputs: u32,
+    outputs: u32,
+    processes: u32,
+    loans: u32,
+    ahead: u32,
+    remembered: u32,
+    discard_orphans: bool,
+    drop_when_full: bool,
+}
+
+impl fmt::Display for Wire {
+    /// `capacity 4, slots 6, …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(serde_json::Value::Object(all)) = serde_json::to_value(self) else {
+            return Err(fmt::Error);
+        };
+        let words: Vec<_> = all.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+impl Wire {
+    pub(crate) fn new(options: &Options) -> Wire {
+        let Options { config, item_bytes, processes } = *options;
+        Wire {
+            capacity: config.capacity,
+            slots: config.slots,
+            item_bytes,
+            inputs: config.inputs,
+            outputs: config.outputs,
+            processes,
+            loans: config.loans,
+            ahead: config.ahead,
+            remembered: config.remembered,
+            discard_orphans: config.orphans == Orphans::Discard,
+            drop_when_full: config.full == Full::Drop,
+        }
+    }
+
+    pub(crate) fn options(self) -> Options {
+        Options {
+            config: Config {
+                capacity: self.capacity,
+                slots: self.slots,
+                inputs: self.inputs,
+                outputs: self.outputs,
+                loans: self.loans,
+                ahead: self.ahead,
+                remembered: self.remembered,
+                orphans: if self.discard_orphans { Orphans::Discard } else { Orphans::Keep },
+                full: if self.drop_when_full { Full::Drop } else { Full::Refuse },
+            },
+            item_bytes: self.item_bytes,
+            processes: self.processes,
+        }
+    }
+}
+
+/// A channel of the service, and what it has.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Items that it may have.
+    pub capacity: u32,
+    /// Bytes that an item may have.
+    pub item_bytes: usize,
+    /// Items that it has, gone ones that are held among them.
+    pub items: u32,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Items that were put, collected, and of these dropped to make room.
+    pub put: u64,
+    /// See `put`.
+    pub collected: u64,
+    /// See `put`.
+    pub dropped: u64,
+    /// The item with the lowest time, if there is one.
+    pub oldest: Option<Held>,
+    /// Its input connections.
+    pub inputs: Vec<Connected>,
+    /// The processes of its output connections, as far as they are there still.
+    pub outputs: Vec<Option<u32>>,
+    /// The processes that use it.
+    pub processes: Vec<u32>,
+}
+
+/// The oldest item of a channel.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Held {
+    /// Its time.
+    pub time: i64,
+    /// How long ago it was put, ns.
+    pub age_ns: i64,
+    /// Processes whose connections may get it still.
+    pub wanted_by: Vec<Option<u32>>,
+    /// Processes that hold it.
+    pub held_by: Vec<Option<u32>>,
+}
+
+/// An input connection of a channel.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Connected {
+    /// Its process, if that is there still.
+    pub process: Option<u32>,
+    /// Whether items may be dropped before it has consumed them.
+    pub lossy: bool,
+    /// All times below it are consumed.
+    pub floor: i64,
+    /// Items that it holds.
+    pub held: u32,
+    /// Items that were dropped though it wanted them.
+    pub lost: u64,
+    /// Items that it passed over by getting a newer one.
+    pub skipped: u64,
+}
+
+/// Sends a document, and descriptors with it.
+pub(crate) fn send(
+    stream: &UnixStream,
+    document: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(document)?;
+    line.push(b'\n');
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+    let mut stream = stream;
+    stream.write_all(&line[sent..])
+}
+
+/// A document and its descriptors; None at the end of the stream.
+pub(crate) fn receive<T: DeserializeOwned>(
+    stream: &UnixStream,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let (mut line, mut files) = (vec![], vec![]);
+    let mut part = vec![0; 1 << 16];
+    while line.last() != Some(&b'\n') {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut part)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let bytes = match recvmsg(stream, &mut parts, &mut control, flags) {
+            Err(rustix::io::Errno::INTR) => continue,
+            received => received?.bytes,
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                files.extend(fds);
+            }
+        }
+        if bytes == 0 && line.is_empty() {
+            return Ok(None);
+        }
+        if bytes == 0 || line.len() + bytes > MOST {
+            return Err(io::Error::other("a line of the other side has no end"));
+        }
+        line.extend_from_slice(&part[..bytes]);
+    }
+    Ok(Some((serde_json::from_slice(&line)?, files)))
+}

@@ -1,0 +1,114 @@
+//! Channels by their names.
+
+mod small;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+
+use loopscope_stm::{Config, From, Which};
+use loopscope_stm_shared::{Client, Options, Service, ServiceError, Until};
+use small::OPTIONS;
+
+/// A service that goes on until the test program ends.
+fn serve(path: &Path) {
+    let service = Service::listen(path).unwrap();
+    thread::spawn(move || service.serve().unwrap());
+}
+
+#[test]
+fn channels_are_found_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own/socket");
+    serve(&path);
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    let mut client = Client::connect(&path).unwrap();
+    assert_eq!(client.list().unwrap(), []);
+    assert!(client.create("frames", &OPTIONS).unwrap());
+    assert!(!client.create("frames", &OPTIONS).unwrap(), "it is there already");
+    let putter = client.open("frames", true).unwrap();
+    assert_eq!((*putter.config(), putter.item_bytes()), (OPTIONS.config, 1024));
+    let getter = Client::connect(&path).unwrap().open("frames", false).unwrap();
+    assert!(getter.output().is_err());
+    putter.output().unwrap().put(3, b"three", Until::Now).unwrap();
+    let mut input = getter.input(From::Oldest, true, 1).unwrap();
+    assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"three");
+
+    // The service is not one of the processes that may use it.
+    let one = Options { processes: 1, ..OPTIONS };
+    client.create("scans", &one).unwrap();
+    let scans = client.open("scans", false).unwrap();
+    let why = client.open("scans", false).err().unwrap().to_string();
+    assert_eq!(why, "as many processes use the channel as may");
+    drop(scans);
+    let names: Vec<_> = client.list().unwrap().into_iter().map(|each| each.name).collect();
+    assert_eq!(names, ["frames", "scans"]);
+    client.remove("frames").unwrap();
+    assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"three");
+    let why = client.open("frames", true).err().unwrap().to_string();
+    assert_eq!(why, "there is no channel frames; there are scans");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_said_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let error = Client::connect(&path).err().unwrap();
+    assert!(matches!(error, ServiceError::NoService { .. }), "{error}");
+    serve(&path);
+    let error = Service::listen(&path).err().unwrap().to_string();
+    assert!(error.ends_with("socket already"), "{error}");
+    let mut client = Client::connect(&path).unwrap();
+    client.create("frames", &OPTIONS).unwrap();
+    let other = Options { item_bytes: 999, ..OPTIONS };
+    let mut refused = |name: &str, options: &Options, what: &str| {
+        let error = client.create(name, options).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    refused("frames", &other, "with other options: ahead 3, capacity 4");
+    refused("", &OPTIONS, "1 to 100 bytes");
+    refused("a\nb", &OPTIONS, "1 to 100 bytes");
+    refused(&"x".repeat(101), &OPTIONS, "1 to 100 bytes");
+    refused("none", &Options { processes: 0, ..OPTIONS }, "no room for so many");
+    let huge = Options {
+        item_bytes: 1 << 30,
+        config: Config { capacity: 1 << 20, slots: 1 << 20, ..OPTIONS.config },
+        ..OPTIONS
+    };
+    refused("huge", &huge, "bytes of memory, and");
+
+    // A program that does not keep to the protocol ends its own connection alone.
+    for line in ["{}\n", "\u{7f}\n", "{\"do\": \"remove\", \"more\": 1}\n"] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(line.as_bytes()).unwrap();
+        assert_eq!(stream.read_to_end(&mut vec![]).unwrap(), 0);
+    }
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let mut says = |request: &[u8]| {
+        stream.write_all(request).unwrap();
+        let mut answer = [0; 256];
+        let count = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..count]).into_owned()
+    };
+    assert_eq!(says(b"{\"do\": \"list\"}\n"), "{\"refused\":\"say first who you are\"}\n");
+    let answer = says(b"{\"do\": \"hello\", \"pid\": 1}\n");
+    assert!(answer.contains("in another PID namespace"), "{answer}");
+    assert_eq!(client.list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Service::listen(&open.join("socket")).err().unwrap().to_string();
+    assert!(error.contains("other users may write to"), "{error}");
+    // As /tmp is.
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+    drop(Service::listen(&open.join("socket")).unwrap());
+    assert!(!open.join("socket").exists());
+}
