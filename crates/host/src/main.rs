@@ -19,6 +19,7 @@ mod resume;
 mod scoped;
 mod setup;
 mod spools;
+mod stm;
 
 use std::process::ExitCode;
 
@@ -74,6 +75,7 @@ enum Verb {
     Burn(BurnArgs),
     Stall(StallArgs),
     Commands(CommandsArgs),
+    Stm(stm::Arguments),
     #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
     Guardian(guardian::Arguments),
     /// Do what the first line of standard input says, with a few of root's rights: for sudo.
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         Verb::Enable(arguments) => control::choose(&arguments, true),
         Verb::Disable(arguments) => control::choose(&arguments, false),
         Verb::Entities(arguments) => entities::run(&arguments),
+        Verb::Stm(arguments) => stm::run(arguments),
         Verb::Emulate(arguments) => emulate::run(&arguments),
         Verb::Pattern(arguments) => main_pattern(arguments).map(|()| ExitCode::SUCCESS),
         Verb::Net(arguments) => net::run(&arguments),

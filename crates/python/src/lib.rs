@@ -26,6 +26,7 @@ mod checks;
 mod foreign;
 mod kernel;
 mod merged;
+mod stm;
 
 use foreign::{ForeignSource, with_foreign};
 
@@ -463,5 +464,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(import_ctf, module)?)?;
     module.add_function(wrap_pyfunction!(foreign::check_foreign, module)?)?;
     module.add_function(wrap_pyfunction!(merged::export_ctf, module)?)?;
+    stm::add(module)?;
     Ok(())
 }

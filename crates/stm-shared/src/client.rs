@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::channel::{Options, Shared};
-use crate::error::FileError;
+use crate::error::{FileError, Kind};
 use crate::wire::{Answer, Listed, Request, Wire, receive, send};
 
 /// Why the service does not do something.
@@ -34,6 +34,12 @@ pub enum ServiceError {
     /// The channel cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl From<&ServiceError> for Kind {
+    fn from(_: &ServiceError) -> Kind {
+        Kind::Failed
+    }
 }
 
 /// A process's way to the service. The service knows by it that the process is there.

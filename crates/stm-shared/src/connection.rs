@@ -45,16 +45,23 @@ impl Output {
         Ok(Loan { connection: Arc::clone(&self.connection), slot, is_put: false })
     }
 
-    /// Puts a copy of some bytes. Waits for room.
+    /// Puts a copy of some bytes. `half_width` is by how much the time may be wrong at most, in its
+    /// units. Waits for room.
     ///
     /// # Errors
     /// See [`PutError`].
-    pub fn put(&mut self, time: Time, bytes: &[u8], until: Until) -> Result<(), PutError> {
+    pub fn put(
+        &mut self,
+        time: Time,
+        half_width: u32,
+        bytes: &[u8],
+        until: Until,
+    ) -> Result<(), PutError> {
         let mut loan = self.loan(until)?;
         let room = loan.len();
         let too_long = PutError::TooLong { bytes: bytes.len(), room };
         loan.get_mut(..bytes.len()).ok_or(too_long)?.copy_from_slice(bytes);
-        loan.put(time, 0, bytes.len(), until).map_err(|(_, error)| error)
+        loan.put(time, half_width, bytes.len(), until).map_err(|(_, error)| error)
     }
 
     /// Promises that this connection puts nothing below a time any more; what it has promised so far.

@@ -26,12 +26,11 @@ pub enum FileError {
     #[error("as many processes use the channel as may")]
     TooManyProcesses,
     /// The system refuses.
-    #[error("{what}")]
+    #[error("{what}: {cause}")]
     System {
         /// What was tried.
         what: &'static str,
         /// Why it is refused.
-        #[source]
         cause: io::Error,
     },
 }
@@ -112,4 +111,93 @@ pub enum GetError {
     /// See [`Unusable`].
     #[error(transparent)]
     Unusable(#[from] Unusable),
+}
+
+/// What an error is about, for languages that tell errors apart by a number or a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is no such item yet.
+    NotYet,
+    /// The time was consumed or collected.
+    Gone,
+    /// The producers promised no item of this time.
+    Never,
+    /// Several items may be the nearest one.
+    Ambiguous,
+    /// Nobody may have an item of this time any more.
+    Late,
+    /// The channel has an item of this time.
+    Exists,
+    /// The channel is full.
+    Full,
+    /// All slots of the channel are in use.
+    NoSlot,
+    /// There are as many as there may be, of whatever was asked for.
+    TooMany,
+    /// The connection has ended.
+    NotConnected,
+    /// What was given cannot be.
+    Invalid,
+    /// Anything else.
+    Failed,
+}
+
+impl From<&GetError> for Kind {
+    fn from(error: &GetError) -> Kind {
+        match error {
+            GetError::Get(stm::GetError::NotConnected) => Kind::NotConnected,
+            GetError::Get(stm::GetError::Gone) => Kind::Gone,
+            GetError::Get(stm::GetError::Never) => Kind::Never,
+            GetError::Get(stm::GetError::NotYet) => Kind::NotYet,
+            GetError::Get(stm::GetError::Ambiguous) => Kind::Ambiguous,
+            GetError::Get(stm::GetError::TooManyHolds) => Kind::TooMany,
+            GetError::Unusable(_) => Kind::Failed,
+        }
+    }
+}
+
+impl From<&PutError> for Kind {
+    fn from(error: &PutError) -> Kind {
+        match error {
+            PutError::Loan(stm::LoanError::NotConnected)
+            | PutError::Put(stm::PutError::NotConnected) => Kind::NotConnected,
+            PutError::Loan(stm::LoanError::TooManyLoans) => Kind::TooMany,
+            PutError::Loan(stm::LoanError::NoSlot) => Kind::NoSlot,
+            PutError::Put(stm::PutError::Late) => Kind::Late,
+            PutError::Put(stm::PutError::Exists) => Kind::Exists,
+            PutError::Put(stm::PutError::Full) => Kind::Full,
+            PutError::Put(stm::PutError::OutOfRange) | PutError::TooLong { .. } => Kind::Invalid,
+            PutError::Loan(stm::LoanError::NotLoaned)
+            | PutError::Put(stm::PutError::NotLoaned)
+            | PutError::Unusable(_) => Kind::Failed,
+        }
+    }
+}
+
+impl From<&ConnectionError> for Kind {
+    fn from(error: &ConnectionError) -> Kind {
+        match error {
+            ConnectionError::Ended(_)
+            | ConnectionError::Consume(stm::ConsumeError::NotConnected) => Kind::NotConnected,
+            ConnectionError::Consume(stm::ConsumeError::TooManyAhead) => Kind::TooMany,
+            ConnectionError::Consume(stm::ConsumeError::NotHeld) | ConnectionError::Unusable(_) => {
+                Kind::Failed
+            }
+        }
+    }
+}
+
+impl From<&ConnectError> for Kind {
+    fn from(error: &ConnectError) -> Kind {
+        match error {
+            ConnectError::Join(_) => Kind::TooMany,
+            ConnectError::ReadOnly | ConnectError::Unusable(_) => Kind::Failed,
+        }
+    }
+}
+
+impl From<&Unusable> for Kind {
+    fn from(_: &Unusable) -> Kind {
+        Kind::Failed
+    }
 }

@@ -20,6 +20,6 @@ pub use attached::Until;
 pub use channel::{Files, Options, Shared};
 pub use client::{Client, ServiceError};
 pub use connection::{Input, Item, Loan, Output};
-pub use error::{ConnectError, ConnectionError, FileError, GetError, PutError, Unusable};
+pub use error::{ConnectError, ConnectionError, FileError, GetError, Kind, PutError, Unusable};
 pub use service::{Service, socket_path};
 pub use wire::{Connected, Held, Listed};

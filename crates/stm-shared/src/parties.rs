@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -54,6 +55,16 @@ impl Process {
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&process), PollFlags::POLLIN)];
         let has_ended = poll(&mut fds, PollTimeout::ZERO) == Ok(1);
         has_ended || started(self.pid).is_ok_and(|start| start != Some(self.start))
+    }
+}
+
+/// Waits until a process has ended.
+pub(crate) fn wait(pid: i32) {
+    let process = Pid::from_raw(pid);
+    // Where there is none, it has ended.
+    if let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&process), PollFlags::POLLIN)];
+        while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
     }
 }
 

@@ -3,18 +3,20 @@
 //! It gives their files to processes of its user, and keeps them while nobody uses them. It is in no
 //! operation's way: where it ends, those that use channels go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use nix::sys::socket::getsockopt;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 
 use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
@@ -56,7 +58,11 @@ type Channels = Arc<Mutex<BTreeMap<String, Entry>>>;
 pub struct Service {
     listener: UnixListener,
     path: PathBuf,
+    /// Its directory, if it has made that.
+    made: Option<PathBuf>,
     channels: Channels,
+    /// Processes whose end a thread waits for.
+    watched: Arc<Mutex<BTreeSet<i32>>>,
 }
 
 impl Service {
@@ -66,10 +72,12 @@ impl Service {
     /// Another service is there, or the directory is another user's.
     pub fn listen(path: &Path) -> io::Result<Service> {
         let folder = path.parent().unwrap_or(Path::new("."));
+        let mut made = None;
         if !folder.as_os_str().is_empty() {
             match DirBuilder::new().mode(0o700).create(folder) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => (),
+                Ok(()) => made = Some(folder.into()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+                Err(error) => return Err(error),
             }
             let found = fs::metadata(folder)?;
             // In a sticky directory, as /tmp is, others cannot take our files away.
@@ -90,15 +98,25 @@ impl Service {
             _ => (),
         }
         let listener = UnixListener::bind(path)?;
-        Ok(Service { listener, path: path.into(), channels: Channels::default() })
+        let (channels, watched) = Default::default();
+        Ok(Service { listener, path: path.into(), made, channels, watched })
     }
 
-    /// Serves processes until the calling process ends.
+    /// Serves processes until there is something to read from a descriptor.
     ///
     /// # Errors
     /// No process can connect any more.
-    pub fn serve(&self) -> io::Result<()> {
+    pub fn serve(&self, until: impl AsFd) -> io::Result<()> {
         loop {
+            let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
+            let mut fds = [wanted(until.as_fd()), wanted(self.listener.as_fd())];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                done => done?,
+            };
+            if fds[0].any() == Some(true) {
+                return Ok(());
+            }
             let (stream, _) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => match error.kind() {
@@ -106,13 +124,20 @@ impl Service {
                     _ => return Err(error),
                 },
             };
-            let channels = Arc::clone(&self.channels);
+            let (channels, watched) = (Arc::clone(&self.channels), Arc::clone(&self.watched));
             thread::Builder::new().name("client".into()).spawn(move || {
+                let Ok(process) = getsockopt(&stream, PeerCredentials) else { return };
                 // A process that does not keep to the protocol is like one that has ended.
-                _ = answer(&stream, &channels);
-                let channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
-                for entry in channels.values() {
-                    // It may have been killed. A damaged channel is said to be so where it is used.
+                _ = answer(&stream, process, &channels);
+                drop(stream);
+                // It may use its channels still, and be killed later.
+                if !lock(&watched).insert(process.pid()) {
+                    return;
+                }
+                parties::wait(process.pid());
+                lock(&watched).remove(&process.pid());
+                for entry in lock(&channels).values() {
+                    // A damaged channel is said to be so where it is used.
                     _ = entry.channel.reap();
                 }
             })?;
@@ -120,18 +145,23 @@ impl Service {
     }
 }
 
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
         _ = fs::remove_file(&self.path);
+        // There may be other files in it.
+        _ = self.made.as_ref().map(fs::remove_dir);
     }
 }
 
-/// Answers a process until it ends.
-fn answer(stream: &UnixStream, channels: &Channels) -> io::Result<()> {
-    let process = getsockopt(stream, PeerCredentials)?;
+/// Answers a process until it closes its connection.
+fn answer(stream: &UnixStream, process: UnixCredentials, channels: &Channels) -> io::Result<()> {
     let mut is_known = false;
     while let Some((request, _)) = receive::<Request>(stream)? {
-        let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = lock(channels);
         let refused = Answer::Refused;
         let done = match request {
             Request::Hello { pid } => {
@@ -198,10 +228,7 @@ fn create(channels: &mut BTreeMap<String, Entry>, name: String, options: Wire) -
             channels.insert(name, Entry { files, channel, options });
             Answer::Done(true)
         }
-        Err(error) => {
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-            Answer::Refused(format!("{error}{}", cause.unwrap_or_default()))
-        }
+        Err(error) => Answer::Refused(error.to_string()),
     }
 }
 

@@ -40,7 +40,8 @@ fn main() {
         ["serves", path] => {
             let service = Service::listen(Path::new(path)).unwrap();
             println!("serves");
-            service.serve().unwrap();
+            // Standard input ends with the test.
+            service.serve(std::io::stdin()).unwrap();
         }
         ["holds", path] => {
             let mut client = Client::connect(Path::new(path)).unwrap();
@@ -101,7 +102,8 @@ fn said(mut child: Killed, words: &str) -> Killed {
 /// This program again, with a service's path, as soon as it has said what it does.
 fn begun(what: &str, path: &Path) -> Killed {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let child = command.arg(what).arg(path).stdout(Stdio::piped()).spawn().unwrap();
+    command.arg(what).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
     said(Killed(child), what)
 }
 
@@ -121,7 +123,7 @@ fn stepped(files: &Files) {
     let mut output = channel.output().unwrap();
     let mut input = channel.input(From::Oldest, true, 3).unwrap();
     for time in [10, 12, 11] {
-        output.put(time, &time.to_le_bytes(), Until::Now).unwrap();
+        output.put(time, 0, &time.to_le_bytes(), Until::Now).unwrap();
     }
     let item = input.get(Which::Exact(11), Until::Now).unwrap();
     drop(input.range(10, 11).unwrap());
@@ -174,7 +176,7 @@ fn goes_on(channel: &Shared, since: Instant) -> Duration {
         }
         input.consume(item.time()).unwrap();
     }
-    output.put(20, b"new", Until::Now).unwrap();
+    output.put(20, 0, b"new", Until::Now).unwrap();
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"new");
     drop(input);
     let after = channel.counts().unwrap();
@@ -190,7 +192,7 @@ fn a_process_may_be_killed_at_any_store() {
     let files = Files::create(&OPTIONS).unwrap();
     let survivor = open(&files);
     let _wants = survivor.input(From::Oldest, false, 1).unwrap();
-    survivor.output().unwrap().put(5, &5_i64.to_le_bytes(), Until::Now).unwrap();
+    survivor.output().unwrap().put(5, 0, &5_i64.to_le_bytes(), Until::Now).unwrap();
     // Where this panics, the process is killed before the survivor wants the lock.
     let mut child = Killed(begin("stepped", &files, &[]));
     let process = Pid::from_raw(child.0.id().cast_signed());
@@ -258,7 +260,7 @@ fn works(files: &Files, number: i64) {
             match draw.u64(..6) {
                 0 | 1 => {
                     let time = now();
-                    _ = output.put(time, &time.to_le_bytes(), soon());
+                    _ = output.put(time, 0, &time.to_le_bytes(), soon());
                 }
                 2 => {
                     if let Ok(item) = input.get(Which::Oldest, soon()) {
@@ -309,7 +311,7 @@ fn processes_are_killed_under_load() {
             let newest = input.get(Which::Newest, Until::Now).map_or(0, |item| item.time());
             input.consume_until(newest).unwrap();
             let time = now();
-            if output.put(time, &time.to_le_bytes(), Until::Deadline(since + LONG)).is_ok() {
+            if output.put(time, 0, &time.to_le_bytes(), Until::Deadline(since + LONG)).is_ok() {
                 break;
             }
             assert!(since.elapsed() < LONG, "nothing can be put any more");
@@ -351,13 +353,13 @@ fn a_forked_process_has_to_open() {
     let channel = open(&files);
     let mut output = channel.output().unwrap();
     let mut input = channel.input(From::Oldest, false, 1).unwrap();
-    output.put(1, b"one", Until::Now).unwrap();
+    output.put(1, 0, b"one", Until::Now).unwrap();
     let item = input.get(Which::Oldest, Until::Now).unwrap();
     // SAFETY: this process has one thread.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let refused = channel.counts() == Err(Unusable::Forked)
-                && output.put(2, b"two", Until::Now).is_err()
+                && output.put(2, 0, b"two", Until::Now).is_err()
                 && &item[..] == b"one";
             let own = Shared::open(&files.control, &files.payload);
             let is_well = refused && own.is_ok_and(|own| own.counts().is_ok());
@@ -370,7 +372,7 @@ fn a_forked_process_has_to_open() {
         }
     }
     assert_eq!(&item[..], b"one");
-    output.put(2, b"two", Until::Now).unwrap();
+    output.put(2, 0, b"two", Until::Now).unwrap();
     drop(item);
     assert_eq!(input.get(Which::Exact(2), Until::Now).unwrap().time(), 2);
     assert_eq!(channel.processes(), [std::process::id()]);
@@ -384,12 +386,12 @@ fn a_service_may_be_killed() {
     assert!(client.create("frames", &OPTIONS).unwrap());
     let channel = client.open("frames", true).unwrap();
     let mut output = channel.output().unwrap();
-    output.put(1, b"one", Until::Now).unwrap();
+    output.put(1, 0, b"one", Until::Now).unwrap();
     drop(service);
     // Those that use the channel go on.
     let mut input = channel.input(From::Oldest, false, 2).unwrap();
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"one");
-    output.put(2, b"two", Until::Now).unwrap();
+    output.put(2, 0, b"two", Until::Now).unwrap();
     assert!(client.list().is_err());
     assert!(Client::connect(&path).err().unwrap().to_string().contains("loopscope stm serve"));
     // Another service takes its place, and knows nothing of the channel.
@@ -404,7 +406,7 @@ fn a_service_sees_a_process_end() {
     let mut client = Client::connect(&path).unwrap();
     client.create("frames", &OPTIONS).unwrap();
     let channel = client.open("frames", true).unwrap();
-    channel.output().unwrap().put(7, b"seven", Until::Now).unwrap();
+    channel.output().unwrap().put(7, 0, b"seven", Until::Now).unwrap();
     let holder = begun("holds", &path);
     let process = holder.0.id();
     let listed = client.list().unwrap().remove(0);

@@ -7,23 +7,37 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use loopscope_stm::{Config, From, Which};
 use loopscope_stm_shared::{Client, Options, Service, ServiceError, Until};
 use small::OPTIONS;
 
-/// A service that goes on until the test program ends.
-fn serve(path: &Path) {
+/// A service that goes on until what is returned is dropped.
+fn serve(path: &Path) -> Serving {
     let service = Service::listen(path).unwrap();
-    thread::spawn(move || service.serve().unwrap());
+    let (until, end) = UnixStream::pair().unwrap();
+    let thread = thread::spawn(move || service.serve(until).unwrap());
+    Serving { end: Some(end), thread: Some(thread) }
+}
+
+struct Serving {
+    end: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
 }
 
 #[test]
 fn channels_are_found_by_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("own/socket");
-    serve(&path);
+    let serving = serve(&path);
     assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
     let mut client = Client::connect(&path).unwrap();
     assert_eq!(client.list().unwrap(), []);
@@ -33,7 +47,7 @@ fn channels_are_found_by_their_names() {
     assert_eq!((*putter.config(), putter.item_bytes()), (OPTIONS.config, 1024));
     let getter = Client::connect(&path).unwrap().open("frames", false).unwrap();
     assert!(getter.output().is_err());
-    putter.output().unwrap().put(3, b"three", Until::Now).unwrap();
+    putter.output().unwrap().put(3, 0, b"three", Until::Now).unwrap();
     let mut input = getter.input(From::Oldest, true, 1).unwrap();
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"three");
 
@@ -50,6 +64,10 @@ fn channels_are_found_by_their_names() {
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"three");
     let why = client.open("frames", true).err().unwrap().to_string();
     assert_eq!(why, "there is no channel frames; there are scans");
+
+    // Its socket and its directory go with it.
+    drop(serving);
+    assert!(!folder.path().join("own").exists());
 }
 
 #[test]
@@ -58,7 +76,7 @@ fn what_cannot_be_is_refused_and_said_why() {
     let path = folder.path().join("socket");
     let error = Client::connect(&path).err().unwrap();
     assert!(matches!(error, ServiceError::NoService { .. }), "{error}");
-    serve(&path);
+    let _serving = serve(&path);
     let error = Service::listen(&path).err().unwrap().to_string();
     assert!(error.ends_with("socket already"), "{error}");
     let mut client = Client::connect(&path).unwrap();

@@ -30,7 +30,7 @@ fn what_is_put_is_got_and_its_slot_is_free_again() {
     assert_eq!(input.floor, Time::MIN);
     for time in 0..100 {
         let bytes = vec![time as u8; 10 * time as usize];
-        output.put(time, &bytes, Until::Now).unwrap();
+        output.put(time, 0, &bytes, Until::Now).unwrap();
         let item = input.get(Which::Exact(time), Until::Now).unwrap();
         assert_eq!((&item[..], item.time(), item.half_width()), (&bytes[..], time, 0));
         input.consume_until(time).unwrap();
@@ -46,7 +46,7 @@ fn an_item_that_was_got_twice_is_held_until_both_are_dropped_even_after_the_conn
     let channel = shared(&OPTIONS);
     let (mut input, mut output) =
         (channel.input(From::Oldest, false, 4).unwrap(), channel.output().unwrap());
-    output.put(7, b"seven", Until::Now).unwrap();
+    output.put(7, 0, b"seven", Until::Now).unwrap();
     let first = input.get(Which::Newest, Until::Now).unwrap();
     let second = input.range(0, 10).unwrap().pop().unwrap();
     drop((input, first));
@@ -78,7 +78,7 @@ fn a_loan_is_filled_in_place_and_is_given_back_unless_it_is_put() {
     loan.put(1, 5, 3, Until::Now).map_err(|(_, error)| error).unwrap();
     let item = input.get(Which::Oldest, Until::Now).unwrap();
     assert_eq!((&item[..], item.half_width()), (&b"abc"[..], 5));
-    let error = output.put(1, b"", Until::Now).err().unwrap();
+    let error = output.put(1, 0, b"", Until::Now).err().unwrap();
     assert_eq!(error, PutError::Put(NotPut::Exists));
     assert_eq!(channel.counts().unwrap().free, OPTIONS.config.slots - 1);
 }
@@ -95,7 +95,7 @@ fn a_get_waits_for_the_put_and_no_longer_than_it_may() {
     let putter = thread::spawn(move || {
         let mut output = theirs.output().unwrap();
         for time in 0..200 {
-            output.put(time, &time.to_le_bytes(), Until::Forever).unwrap();
+            output.put(time, 0, &time.to_le_bytes(), Until::Forever).unwrap();
         }
         output
     });
@@ -147,7 +147,7 @@ fn many_threads_put_and_get_and_the_account_balances() {
                     assert_eq!(item[..], (time - 1).to_le_bytes());
                     input.consume_until(time - 1).unwrap();
                 }
-                output.put(time, &time.to_le_bytes(), Until::Forever).unwrap();
+                output.put(time, 0, &time.to_le_bytes(), Until::Forever).unwrap();
             }
         })
     };
@@ -169,7 +169,7 @@ fn who_only_gets_cannot_write_items() {
     assert!(matches!(getter.output(), Err(ConnectError::ReadOnly)));
     let mut input = getter.input(From::Oldest, false, 1).unwrap();
     let mut output = putter.output().unwrap();
-    output.put(1, b"one", Until::Now).unwrap();
+    output.put(1, 0, b"one", Until::Now).unwrap();
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"one");
     assert_eq!(getter.processes(), [std::process::id(); 2]);
     drop((input, getter));

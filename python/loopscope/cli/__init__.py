@@ -46,6 +46,7 @@ from loopscope.cli import (  # noqa: E402
     run,
     setup,
     status,
+    stm,
     why,
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
@@ -94,6 +95,7 @@ app.command("disable", help=live.HELP_DISABLE)(live.disable)
 app.command("entities", help=entities.HELP)(entities.entities)
 app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
+app.add_typer(stm.app, name="stm", help=stm.HELP)
 app.command("query", help=query.HELP)(_without_pandas(query.query))
 app.command("report", help=report.HELP)(_without_pandas(report.report))
 app.command("why", help=why.HELP)(_without_pandas(why.why))

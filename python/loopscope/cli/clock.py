@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -70,7 +68,8 @@ def serve(
     page: Page = None,
     log: Log = None,
 ) -> None:
-    _become("serve", ["--address", address, "--port", str(port), *_terms(key, page, log)])
+    where = ["--address", address, "--port", str(port)]
+    host.become(["clock", "serve", *where, *_terms(key, page, log)])
 
 
 @app.command("join", help=HELP_JOIN)
@@ -113,7 +112,7 @@ def join(
     words = [*_terms(key, page, log), "--rate", rate, "--wander", wander]
     words += _option("--answer", None if answer is None else str(answer))
     words += [word for each in peer or [] for word in ("--peer", each)]
-    _become("join", [*words, "--", reference])
+    host.become(["clock", "join", *words, "--", reference])
 
 
 @app.command("status", help=HELP_STATUS)
@@ -129,7 +128,8 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    _become("status", [*_option("--page", page), *(["--json"] if as_json else [])])
+    words = [*_option("--page", page), *(["--json"] if as_json else [])]
+    host.become(["clock", "status", *words])
 
 
 @app.command("verify", help=HELP_VERIFY)
@@ -168,7 +168,7 @@ def verify(
     words += _option("--duration", duration) + _option("--output", output)
     words += ["--", *(scenarios or [])]
     if output is None:
-        _become("verify", words)
+        host.become(["clock", "verify", *words])
     code = host.attend(["clock", "verify", *words])
     if code in (exits.PASS, exits.FAIL):
         from loopscope.report.scored_files import draw_scored
@@ -183,11 +183,3 @@ def _terms(key: Path, page: Path | None, log: Path | None) -> list[str]:
 
 def _option(name: str, value: Path | str | None) -> list[str]:
     return [] if value is None else [name, str(value)]
-
-
-def _become(verb: str, words: Sequence[str]) -> NoReturn:
-    """Goes on as loopscope-host, whose exit code and signals are this command's then."""
-    from loopscope.testbed import dormant
-
-    binary = host.binary()
-    os.execve(binary, [str(binary), "clock", verb, *words], dormant())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from loopscope.cli import exits
 
@@ -36,3 +38,11 @@ def attend(words: Sequence[str | Path], descriptors: Sequence[int] = ()) -> int:
         signal.signal(number, lambda number, _: process.send_signal(number))
     code = process.wait()
     return 128 - code if code < 0 else code
+
+
+def become(words: Sequence[str]) -> NoReturn:
+    """Goes on as ``loopscope-host WORDS``, whose exit code and signals are this command's then."""
+    from loopscope.testbed import dormant
+
+    program = binary()
+    os.execve(program, [str(program), *words], dormant())

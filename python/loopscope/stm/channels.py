@@ -1,0 +1,303 @@
+"""The service of a machine's channels, a channel, and connections to it."""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from loopscope._native import StmChannel, StmInput, StmOutput, StmService
+from loopscope.stm.items import Item, Loan
+
+Timeout = float | None
+"""Seconds that an operation waits at most; 0: it does not; None: for as long as it takes."""
+
+
+class Counts(NamedTuple):
+    """What a channel has counted."""
+
+    put: int
+    """Items that were put."""
+    collected: int
+    """Those of them whose slot is free again."""
+    dropped: int
+    """Those of these that were dropped to make room."""
+    present: int
+    """Items that it has."""
+    free: int
+    """Slots that nobody uses."""
+
+
+class InputCounts(NamedTuple):
+    """What an input connection has counted."""
+
+    floor: int
+    """All times below this are consumed."""
+    held: int
+    """Items that it holds."""
+    lost: int
+    """Items that it wanted and that were dropped."""
+    skipped: int
+    """Items that it passed over by getting a newer one."""
+
+
+class _Ends:
+    """What a program closes, or leaves by a ``with``."""
+
+    _native: Any
+
+    def close(self) -> None:
+        """Ends it. Items and loans that are in use stay."""
+        self._native.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Input(_Ends):
+    """A connection that gets items. Each thread makes its own."""
+
+    def __init__(self, native: StmInput, slot_bytes: int) -> None:
+        self._native = native
+        self._slot_bytes = slot_bytes
+        self.floor: int = native.floor
+        """All times below this were consumed when it joined."""
+
+    def __enter__(self) -> Input:
+        return self
+
+    def get(self, time: int, timeout: Timeout = None) -> Item:
+        """The item of a time. Waits until it is put.
+
+        Raises `Gone` if the time was consumed or collected, `Never` if the producers have promised
+        that none comes, `NotYet` if none came in time, and `TooMany` if it holds as many as it may.
+        """
+        return self._get("exact", timeout, time)
+
+    def newest(self, timeout: Timeout = None) -> Item:
+        """The item of the greatest time. Waits until there is one. Raises as `get`."""
+        return self._get("newest", timeout)
+
+    def oldest(self, timeout: Timeout = None) -> Item:
+        """The item of the lowest time. Waits until there is one. Raises as `get`."""
+        return self._get("oldest", timeout)
+
+    def unseen(self, timeout: Timeout = None) -> Item:
+        """The item of the greatest time, above all that this connection was given.
+
+        Waits until there is one. Consumes all lower times. Raises as `get`.
+        """
+        return self._get("unseen", timeout)
+
+    def nearest(
+        self, time: int, tolerance: int, *, half_width: int = 0, timeout: Timeout = None
+    ) -> Item:
+        """The item whose time is nearest to one, and not farther from it than `tolerance`.
+
+        `half_width`: by how much `time` may be wrong at most. Waits until there is one. Raises
+        `Ambiguous` if several may be the nearest, by the half-widths of their times, else as `get`.
+        """
+        return self._get("nearest", timeout, time, tolerance, half_width)
+
+    def range(self, first: int, last: int) -> list[Item]:
+        """The items that there are from one time to another, both included, by their times.
+
+        Raises `TooMany` if it would hold more than it may; then it gets none.
+        """
+        return [Item(item, self._slot_bytes) for item in self._native.range(first, last)]
+
+    def consume(self, time: int) -> None:
+        """Says that it wants nothing of this time. Raises `TooMany`, see `ahead` of `create`."""
+        self._native.consume(time)
+
+    def consume_until(self, time: int) -> None:
+        """Says that it wants nothing of this and all lower times."""
+        self._native.consume_until(time)
+
+    def counts(self) -> InputCounts:
+        """What it has counted."""
+        return InputCounts(*self._native.counts())
+
+    def _get(
+        self, which: str, timeout: Timeout, time: int = 0, tolerance: int = 0, half_width: int = 0
+    ) -> Item:
+        got = self._native.get(which, time, tolerance, half_width, timeout)
+        return Item(got, self._slot_bytes)
+
+
+class Output(_Ends):
+    """A connection that puts items. Each thread makes its own."""
+
+    def __init__(self, native: StmOutput, item_bytes: int) -> None:
+        self._native = native
+        self._item_bytes = item_bytes
+
+    def __enter__(self) -> Output:
+        return self
+
+    def put(self, time: int, data: Any, *, half_width: int = 0, timeout: Timeout = None) -> None:
+        """Puts a copy of what has a buffer: bytes, an array, and the like.
+
+        `half_width`: by how much the time may be wrong at most, in its units. Waits for room.
+
+        Raises `Exists`, `Late`, `Full` or `NoSlot`, and ValueError if it is longer than an item of
+        this channel may be.
+        """
+        source = memoryview(data)
+        try:
+            flat: memoryview | bytes = source.cast("B")
+        except TypeError:
+            # An array that is not contiguous, has no elements, or elements with fields.
+            flat = source.tobytes()
+        end = None if timeout is None else monotonic() + timeout
+        with self.loan(len(flat), timeout=timeout) as loan:
+            loan.view[:] = flat
+            left = None if end is None else max(end - monotonic(), 0)
+            loan.put(time, half_width=half_width, timeout=left)
+
+    def loan(self, nbytes: int | None = None, *, timeout: Timeout = None) -> Loan:
+        """Memory for an item of so many bytes, or of as many as it may have, to be filled in place.
+
+        Waits for a free slot. Raises `NoSlot`, and `TooMany` if it has as many as it may.
+        """
+        nbytes = self._item_bytes if nbytes is None else nbytes
+        if not 0 <= nbytes <= self._item_bytes:
+            raise ValueError(f"an item of this channel has at most {self._item_bytes} bytes")
+        return Loan(self._native.loan(timeout), nbytes)
+
+    def bound(self, time: int) -> int:
+        """Promises that it puts nothing below a time any more. Returns the promise that holds."""
+        promised: int = self._native.bound(time)
+        return promised
+
+
+class Channel:
+    """A channel that this process uses. It does so until this and its connections are gone."""
+
+    def __init__(self, name: str, native: StmChannel) -> None:
+        self._native = native
+        self.name = name
+        """Its name."""
+        self.capacity: int = native.capacity
+        """Items that it may have."""
+        self.item_bytes: int = native.item_bytes
+        """Bytes that an item may have: what was asked for, or up to 63 more."""
+
+    def input(
+        self,
+        start: Literal["oldest", "newest", "next"] | int = "oldest",
+        *,
+        lossy: bool = False,
+        holds: int = 16,
+    ) -> Input:
+        """A new connection that gets items.
+
+        `start`: it wants everything that is there, the newest item and what is later, what is later
+        than everything so far, or everything from a time on. `lossy`: a full channel may drop items
+        that this connection wants. `holds`: items that it may have at one time. Raises `TooMany`.
+        """
+        begin, at = (start, 0) if isinstance(start, str) else ("at", start)
+        return Input(self._native.input(begin, at, lossy, holds), self.item_bytes)
+
+    def output(self) -> Output:
+        """A new connection that puts items. Raises `TooMany`."""
+        return Output(self._native.output(), self.item_bytes)
+
+    def counts(self) -> Counts:
+        """What it has counted."""
+        return Counts(*self._native.counts())
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name}: {self.capacity} items of up to {self.item_bytes} bytes>"
+
+
+class Service(_Ends):
+    """The service of this machine that knows channels by their names.
+
+    `path` is that of its socket; without one it is where ``loopscope stm serve`` is by default.
+    Raises `StmError` if none is there.
+    """
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        self._native = StmService(None if path is None else Path(path))
+
+    def __enter__(self) -> Service:
+        return self
+
+    def create(
+        self,
+        name: str,
+        *,
+        item_bytes: int,
+        capacity: int = 16,
+        slots: int | None = None,
+        inputs: int = 16,
+        outputs: int = 4,
+        loans: int = 1,
+        processes: int = 16,
+        ahead: int = 64,
+        remembered: int = 64,
+        orphans: Literal["keep", "discard"] = "keep",
+        full: Literal["refuse", "drop"] = "refuse",
+    ) -> Channel:
+        """A new channel, or the one of this name if it was made with the same options.
+
+        Args:
+            name: 1 to 100 bytes.
+            item_bytes: Bytes that an item may have.
+            capacity: Items that it may have.
+            slots: Places for items and for those that are being filled. By default there is one for
+                every item and every loan. They are memory that is taken at once.
+            inputs: Connections that get items, at most.
+            outputs: Connections that put items, at most.
+            loans: Items that an output connection may fill at one time.
+            processes: Programs that may use it at one time.
+            ahead: Times without an item that an input connection may have consumed one by one.
+            remembered: Times that are gone, among others that are not, which it remembers.
+            orphans: What becomes of items while there is no input connection.
+            full: What a put does where all inputs still want all items: it waits, or the item of
+                the lowest time is dropped and counts as lost.
+
+        Raises:
+            StmError: There is one of other options, or too little memory.
+        """
+        if orphans not in ("keep", "discard"):
+            raise ValueError(f"orphans are to be 'keep' or 'discard', and not {orphans!r}")
+        if full not in ("refuse", "drop"):
+            raise ValueError(f"full is to be 'refuse' or 'drop', and not {full!r}")
+        self._native.create(
+            name,
+            capacity=capacity,
+            slots=capacity + outputs * loans if slots is None else slots,
+            item_bytes=item_bytes,
+            inputs=inputs,
+            outputs=outputs,
+            processes=processes,
+            loans=loans,
+            ahead=ahead,
+            remembered=remembered,
+            discard_orphans=orphans == "discard",
+            drop_when_full=full == "drop",
+        )
+        return self.open(name, puts=True)
+
+    def open(self, name: str, *, puts: bool = False) -> Channel:
+        """A channel that is there; `puts`: to put items, too. Raises `StmError` without one."""
+        return Channel(name, self._native.open(name, puts))
+
+    def list(self) -> list[dict[str, Any]]:
+        """The channels, and what they have, as ``loopscope stm list --json`` prints them."""
+        channels: list[dict[str, Any]] = json.loads(self._native.list())
+        return channels
+
+    def remove(self, name: str) -> None:
+        """Has the service forget a channel. Those that use it go on. Raises `StmError`."""
+        self._native.remove(name)

@@ -1,0 +1,43 @@
+"""docs/guide/streams.md, command by command, and its programs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from machine import ROOT, Machine
+
+PAGE = (ROOT / "docs/guide/streams.md").read_text()
+FOLDER = ROOT / "docs/guide/streams"
+
+
+def test_the_guides_commands(machine: Machine) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    (machine.directory / "docs").symlink_to(ROOT / "docs")
+    machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
+    python = f'python() {{ {machine.directory}/.venv/bin/python "$@"; }}\n'
+    done = machine.guide(python, *blocks, timeout_s=120)
+    *pictures, counts = (machine.directory / "tracked").read_text().splitlines()
+    seen = [re.fullmatch(r"(\d+): mean (\S+), (\S+) ms old", line) for line in pictures]
+    assert all(seen) and 1 <= len(seen) <= 100
+    numbers = [int(found[1]) for found in seen if found]
+    assert numbers == sorted(set(numbers)) and numbers[-1] <= 99
+    assert [float(found[2]) for found in seen if found] == numbers
+    told = re.fullmatch(r"InputCounts\(floor=100, held=0, lost=(\d+), skipped=(\d+)\)", counts)
+    assert told is not None, counts
+    # What came before the tracker joined was nobody's: it is there, or was never wanted.
+    assert len(numbers) + int(told[1]) + int(told[2]) <= 100
+    assert done.stdout.startswith("\n".join([*pictures[-2:], counts]) + "\n")
+    (channel,) = json.loads((machine.directory / "channels.json").read_text())
+    assert channel["name"] == "frames" and channel["items"] == 4
+    assert channel["oldest"]["wanted_by"] == []
+    assert not (machine.directory / "channels").exists()
+
+
+def test_the_guide_shows_the_programs() -> None:
+    shown = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    programs = [(FOLDER / name).read_text() for name in ("camera.py", "tracker.py")]
+    assert all(part in program for part, program in zip(shown, programs, strict=True))
+    lines = [line for program in programs for line in program.splitlines() if line]
+    assert len(lines) <= 30
