@@ -73,6 +73,7 @@ GLIBC = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"
 def shipped() -> dict[str, Path]:
     return {
         "library": LIBRARY,
+        "stm-library": PREFIX / "lib" / "libloopscope_stm.so.0",
         "host": PREFIX / "bin" / "loopscope-host",
         "desk-python": extension("loopscope"),
         "trace-python": extension("loopscope_trace"),
@@ -81,6 +82,19 @@ def shipped() -> dict[str, Path]:
 
 def test_the_library_needs_libc_alone() -> None:
     assert needed(LIBRARY) <= {"libc.so.6", "libpthread.so.0"}
+
+
+def test_the_stm_library_has_the_functions_of_its_header() -> None:
+    library = shipped()["stm-library"]
+    header = (PREFIX / "include/loopscope/stm.h").read_text("utf-8")
+    declared = set(re.findall(r"\b(loopscope_stm_\w+)\(", header))
+    symbols = output("readelf", "--wide", "--dyn-syms", library).splitlines()
+    words = [line.split() for line in symbols]
+    # The linker adds names of its own, such as _init.
+    names = {each[7] for each in words if len(each) > 7 and each[6] not in ("UND", "Ndx")}
+    defined = {name for name in names if "@" not in name and not name.startswith("_")}
+    assert defined == declared and len(declared) > 20
+    assert "libloopscope_stm.so.0" in output("readelf", "--wide", "--dynamic", library)
 
 
 @pytest.mark.parametrize("file", shipped().values(), ids=shipped().keys())

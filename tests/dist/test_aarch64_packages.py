@@ -55,7 +55,8 @@ def host() -> list[str | Path]:
 
 
 def test_the_packages_are_for_aarch64(host: list[str | Path]) -> None:
-    for file in (STAGE / "bin/loopscope-host", STAGE / "lib/libloopscope.so.0"):
+    names = ("bin/loopscope-host", "lib/libloopscope.so.0", "lib/libloopscope_stm.so.0")
+    for file in map(STAGE.joinpath, names):
         assert re.search(r"Machine:\s+AArch64", output("readelf", "--file-header", file))
         needs = output("readelf", "--wide", "--version-info", file)
         versions = {

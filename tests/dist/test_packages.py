@@ -127,6 +127,7 @@ def test_the_debian_package_belongs_to_root_and_installs_below_usr(debian: Path)
         files[name.partition(" -> ")[0]] = mode
     assert files["./usr/bin/loopscope-host"] == "-rwxr-xr-x"
     assert {"./usr/lib/libloopscope.so.0", "./usr/include/loopscope/trace.h"} <= files.keys()
+    assert {"./usr/lib/libloopscope_stm.so.0", "./usr/include/loopscope/stm.h"} <= files.keys()
     assert all(name == "./" or name.startswith("./usr/") for name in files)
     assert output("dpkg-deb", "-f", debian, "Depends").strip() == "libc6 (>= 2.28)"
 

@@ -1,4 +1,4 @@
-"""`loopscope/stm.h` and `libloopscope_stm`: a program in C, one in C++, and Python at the other end."""
+"""`loopscope/stm.h` and `libloopscope_stm`: a program in C or C++, and one in Python."""
 
 from __future__ import annotations
 

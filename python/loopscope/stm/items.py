@@ -36,7 +36,7 @@ class _Memory:
     def _bytes(self) -> memoryview:
         block: Any = None if self._block is None else self._block()
         if block is None:
-            # Of a slot's size, because ctypes keeps a type for each size.
+            # As large as a slot: ctypes makes a type of its own for each size.
             keeper = self._there()
             block = (ctypes.c_ubyte * self._slot_bytes).from_address(keeper.address)
             block.keeper = keeper
