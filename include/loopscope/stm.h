@@ -201,6 +201,15 @@ int loopscope_stm_nearest(struct loopscope_stm_input *input, int64_t time, uint6
 int loopscope_stm_range(struct loopscope_stm_input *input, int64_t first, int64_t last,
                         struct loopscope_stm_item *items, size_t *count);
 
+/*
+ * Copies the newest item into memory of size bytes; it is not held then, and does not count as one
+ * that was got. item->bytes is that memory; item->length is the item's, of which size bytes at most
+ * are copied. Does not wait, and takes no lock but for a look in many: a thread may call it as often
+ * as it can.
+ */
+int loopscope_stm_look(struct loopscope_stm_input *input, void *memory, size_t size,
+                       struct loopscope_stm_item *item);
+
 /* Ends an item's being held. One that was released is allowed. */
 void loopscope_stm_release(struct loopscope_stm_item *item);
 

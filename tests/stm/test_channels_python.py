@@ -201,6 +201,23 @@ def test_a_loan_is_filled_in_place_and_cannot_be_changed_then(channel: stm.Chann
         out.loan(65)
 
 
+def test_a_look_copies_the_newest_item(channel: stm.Channel) -> None:
+    out, into = channel.output(), channel.input()
+    with pytest.raises(stm.NotYet):
+        into.look()
+    out.put(3, b"three", half_width=4)
+    item = into.get(3)
+    assert into.look() == (3, 4, item.put_ns, b"three", 5)
+    assert into.look(2) == (3, 4, item.put_ns, b"th", 5)
+    item.release()
+    assert into.counts().held == 0
+    out.put(5, b"x" * 64)
+    assert into.look().data == b"x" * 64
+    into.consume_until(5)
+    with pytest.raises(stm.NotYet):
+        into.look()
+
+
 def test_what_has_a_buffer_is_put(channel: stm.Channel) -> None:
     out, into = channel.output(), channel.input()
     whole = np.arange(12, dtype="<u2").reshape(3, 4)

@@ -13,6 +13,7 @@ use loopscope_stm_shared::{
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 create_exception!(loopscope.stm, StmError, PyException, "A channel does not do something.");
 create_exception!(loopscope.stm, Ambiguous, StmError, "Several items may be the nearest one.");
@@ -245,6 +246,22 @@ impl StmInput {
             done.unwrap_or(Err(stm::GetError::NotConnected.into()))
         })?;
         got.map(StmItem::new).map_err(raised)
+    }
+
+    /// The newest item's time, half-width, instant of its put, bytes, and how many it has.
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        most: usize,
+    ) -> PyResult<(Time, u32, i64, Bound<'py, PyBytes>, usize)> {
+        let look = py.detach(|| {
+            let mut bytes = vec![0; most];
+            let look = self.input.with(|input| input.look(&mut bytes));
+            look.map(|look| look.map(|look| (look, bytes)))
+        });
+        let (look, bytes) = look.ok_or_else(ended)?.map_err(raised)?;
+        let copied = PyBytes::new(py, &bytes[..look.bytes.min(most)]);
+        Ok((look.time, look.half_width, look.put_ns, copied, look.bytes))
     }
 
     fn range(&self, py: Python<'_>, first: Time, last: Time) -> PyResult<Vec<StmItem>> {

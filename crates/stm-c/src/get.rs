@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::slice;
 
 use loopscope_stm::{From, Time, Which};
 use loopscope_stm_shared::{Input, Item, Kind, Shared};
@@ -129,6 +130,34 @@ extern "C" fn loopscope_stm_range(
             // SAFETY: the caller has memory for so many there.
             Place::new(unsafe { items.add(place) })?.fill(Got::new(item));
         }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn loopscope_stm_look(
+    input: *mut Input,
+    memory: *mut c_void,
+    size: usize,
+    item: *mut Got,
+) -> c_int {
+    answer(|| {
+        let place = Place::new(item)?;
+        let into = match NonNull::new(memory.cast::<u8>()) {
+            None if size > 0 => return Err(invalid("NULL is given for the memory")),
+            None => &mut [][..],
+            // SAFETY: the caller has so many bytes there, which are written before they are read.
+            Some(start) => unsafe { slice::from_raw_parts_mut(start.as_ptr(), size) },
+        };
+        let look = there(input, "the input")?.look(into)?;
+        place.fill(Got {
+            time: look.time,
+            put_ns: look.put_ns,
+            half_width: look.half_width,
+            length: look.bytes,
+            bytes: memory,
+            held: ptr::null_mut(),
+        });
         Ok(())
     })
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loopscope_stm::{Channel, Config};
+use loopscope_stm::{Channel, Config, NewItem};
 
 use crate::error::Unusable;
 use crate::lock::{self, Left, Word as _};
 use crate::mapping::{Control, Head, Own, Payload, Words};
+use crate::newest::Seen;
 use crate::{futex, parties};
 
 /// Time between two looks for processes that were killed while they had items or slots.
@@ -83,6 +84,9 @@ impl Attached {
             // What was read made no sense. The words are as they were before, or as senseless.
             _ = catch_unwind(AssertUnwindSafe(|| channel.recover()));
         }
+        if !matches!(changes, Changes::Nothing) {
+            _ = catch_unwind(AssertUnwindSafe(|| self.show_newest(&channel)));
+        }
         let (came, freed) = match changes {
             Changes::Nothing => (false, false),
             Changes::Came => (true, false),
@@ -99,6 +103,37 @@ impl Attached {
             }
         }
         done.map_err(|_| Unusable::Damaged)
+    }
+
+    /// The newest item, if it is seen without the lock.
+    pub(crate) fn newest(&self) -> Option<Seen> {
+        self.own.is_ours().then(|| self.control.head().newest.read())?
+    }
+
+    /// Copies as many bytes of an item as there is room for; whether they are its own.
+    pub(crate) fn copy(&self, seen: &Seen, into: &mut [u8]) -> bool {
+        let bytes = into.len().min(seen.item.length as usize);
+        let into = &mut into[..bytes];
+        match seen.bytes() {
+            Some(kept) => {
+                into.copy_from_slice(&kept[..bytes]);
+                true
+            }
+            None => self.payload.copy(seen.slot, into) && self.control.head().newest.is_still(seen),
+        }
+    }
+
+    /// Shows the newest item to those that look at it without the lock.
+    fn show_newest(&self, channel: &Channel<Words>) {
+        let shown = &self.control.head().newest;
+        let newest = channel.newest();
+        if newest.map(|(_, item)| item.time) != shown.time() {
+            let bytes = |(slot, item): (_, NewItem)| self.payload.read(slot, item.length as usize);
+            match newest.and_then(bytes) {
+                Some(bytes) => shown.write(newest, bytes),
+                None => shown.write(None, &[]),
+            }
+        }
     }
 
     /// Repeats an attempt while it is answered by what may change, until an instant.
@@ -133,7 +168,7 @@ impl Attached {
 
     /// Ends the connections of processes that were killed, if it last did so some time ago; whether there
     /// were any.
-    fn looks(&self) -> Result<bool, Unusable> {
+    pub(crate) fn looks(&self) -> Result<bool, Unusable> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.elapsed() < LOOK_EVERY {
             return Ok(false);

@@ -18,7 +18,7 @@ use crate::parties::{self, Process};
 use crate::room;
 
 /// The first word of a channel's file, and the version of what is in it.
-const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x02");
 
 /// What a channel has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,7 @@ impl Files {
         let head = mapped.head();
         head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
         head.parties.store(processes.into(), Ordering::Relaxed);
+        head.newest.write(None, &[]);
         // Release pairs with the Acquire of `Shared::open`, which sees all of the above.
         head.magic.store(MAGIC, Ordering::Release);
         Ok(Files { control, payload })

@@ -4,13 +4,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_stm::{
-    GetError as NoItem, Got, InputCounts, InputId, LoanError, NewItem, OutputId,
-    PutError as NotPut, Slot, Time, Which,
+    GetError as NoItem, Got, InputCounts, InputId, NewItem, OutputId, Slot, Time, Which,
 };
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::attached::{Attached, Changes, Until};
 use crate::error::{ConnectionError, GetError, PutError, Unusable};
+
+/// Bytes of an item that are copied while the channel's lock is held, at most.
+const AT_ONCE: usize = 4096;
+/// How often an input connection looks without the lock before it takes it once.
+const UNLOCKED: u32 = 4096;
 
 /// A connection that puts items. It ends when it is dropped, and its loans are.
 pub struct Output {
@@ -36,7 +40,7 @@ impl Output {
         let slot = inner.wait(
             until,
             |head| &head.freed.0,
-            |error: &PutError| *error == PutError::Loan(LoanError::NoSlot),
+            PutError::may_end,
             || Ok(inner.operate(Changes::Nothing, |channel| channel.loan(*id))??),
         )?;
         if inner.payload.write(slot).is_none() {
@@ -57,11 +61,34 @@ impl Output {
         bytes: &[u8],
         until: Until,
     ) -> Result<(), PutError> {
-        let mut loan = self.loan(until)?;
-        let room = loan.len();
-        let too_long = PutError::TooLong { bytes: bytes.len(), room };
-        loan.get_mut(..bytes.len()).ok_or(too_long)?.copy_from_slice(bytes);
-        loan.put(time, half_width, bytes.len(), until).map_err(|(_, error)| error)
+        let OutputConnection { inner, id } = &*self.connection;
+        let room = inner.payload.slot_bytes;
+        let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room);
+        let length = length.ok_or(PutError::TooLong { bytes: bytes.len(), room })?;
+        if bytes.len() > AT_ONCE {
+            let mut loan = self.loan(until)?;
+            loan[..bytes.len()].copy_from_slice(bytes);
+            return loan.put(time, half_width, bytes.len(), until).map_err(|(_, error)| error);
+        }
+        inner.wait(
+            until,
+            |head| &head.freed.0,
+            PutError::may_end,
+            || {
+                let item = NewItem { time, half_width, length, put_ns: now_ns() };
+                inner.operate(Changes::All, |channel| {
+                    let slot = channel.loan(*id)?;
+                    let put = match inner.payload.write(slot) {
+                        Some(memory) => {
+                            memory[..bytes.len()].copy_from_slice(bytes);
+                            channel.put(*id, slot, item).map_err(PutError::from)
+                        }
+                        None => Err(Unusable::Damaged.into()),
+                    };
+                    put.inspect_err(|_| _ = channel.give_back(*id, slot))
+                })?
+            },
+        )
     }
 
     /// Promises that this connection puts nothing below a time any more; what it has promised so far.
@@ -122,7 +149,7 @@ impl Loan {
         inner.wait(
             until,
             |head| &head.freed.0,
-            |error: &PutError| *error == PutError::Put(NotPut::Full),
+            PutError::may_end,
             || {
                 let item = NewItem { time, half_width, length, put_ns: now_ns() };
                 // It may drop another item, or be collected at once: a slot is free then.
@@ -161,6 +188,56 @@ pub struct Input {
     connection: Arc<InputConnection>,
     /// All times below this were consumed when it joined.
     pub floor: Time,
+    known: Known,
+}
+
+/// What an input connection knows of itself without the channel's lock.
+struct Known {
+    /// It has consumed all times below this.
+    consumed: Time,
+    /// The greatest time that it has consumed alone.
+    alone: Time,
+    /// It was given nothing from this time on.
+    given: Time,
+    /// How often it has not taken the lock one time after the other.
+    unlocked: u32,
+}
+
+impl Known {
+    /// Whether the lock is to be taken: sometimes in any case, because the owner may have been killed.
+    fn takes_lock(&mut self) -> bool {
+        self.unlocked = (self.unlocked + 1) % UNLOCKED;
+        self.unlocked == 0
+    }
+
+    /// Whether an item is such that there is nothing for the connection to get.
+    fn is_over(&self, which: Which, newest: Time) -> bool {
+        match which {
+            Which::Newest => newest < self.consumed,
+            Which::Unseen => newest < self.consumed.max(self.given),
+            _ => false,
+        }
+    }
+}
+
+/// A copy of an item's bytes was made; what else is known of the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Its time.
+    pub time: Time,
+    /// By how much the time may be wrong at most, in its units.
+    pub half_width: u32,
+    /// When it was put, ns of CLOCK_MONOTONIC.
+    pub put_ns: i64,
+    /// Its bytes; more than were copied, if there was too little room.
+    pub bytes: usize,
+}
+
+impl Look {
+    fn of(item: &NewItem) -> Look {
+        let NewItem { time, half_width, length, put_ns } = *item;
+        Look { time, half_width, put_ns, bytes: length as usize }
+    }
 }
 
 struct InputConnection {
@@ -172,7 +249,9 @@ struct InputConnection {
 
 impl Input {
     pub(crate) fn new(inner: Arc<Attached>, id: InputId, floor: Time) -> Input {
-        Input { connection: Arc::new(InputConnection { inner, id, uses: Mutex::default() }), floor }
+        let connection = Arc::new(InputConnection { inner, id, uses: Mutex::default() });
+        let known = Known { consumed: floor, alone: Time::MIN, given: Time::MIN, unlocked: 0 };
+        Input { connection, floor, known }
     }
 
     /// An item, which is held until it is dropped. Waits for it to come.
@@ -182,8 +261,17 @@ impl Input {
     pub fn get(&mut self, which: Which, until: Until) -> Result<Item, GetError> {
         let connection = &self.connection;
         let InputConnection { inner, id, uses } = &**connection;
+        let known = &mut self.known;
+        if let Some(seen) = inner.newest()
+            && known.is_over(which, seen.item.time)
+            && until == Until::Now
+            && !known.takes_lock()
+        {
+            return Err(NoItem::NotYet.into());
+        }
         // The newest unseen consumes others.
-        let changes = if which == Which::Unseen { Changes::Freed } else { Changes::Nothing };
+        let is_unseen = which == Which::Unseen;
+        let changes = if is_unseen { Changes::Freed } else { Changes::Nothing };
         inner.wait(
             until,
             |head| &head.came.0,
@@ -191,6 +279,9 @@ impl Input {
             || {
                 let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
                 let got = inner.operate(changes, |channel| channel.get(*id, which))??;
+                let time = got.item.time;
+                known.given = known.given.max(time.saturating_add(1));
+                known.consumed = known.consumed.max(if is_unseen { time } else { Time::MIN });
                 connection.item(&mut uses, got)
             },
         )
@@ -205,9 +296,41 @@ impl Input {
         let InputConnection { inner, id, uses } = &**connection;
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
         let got = inner.operate(Changes::Nothing, |channel| channel.range(*id, first, last))??;
+        let given = got.last().map_or(Time::MIN, |got| got.item.time.saturating_add(1));
+        self.known.given = self.known.given.max(given);
         let items: Vec<_> = got.into_iter().map(|got| connection.item(&mut uses, got)).collect();
         drop(uses);
         items.into_iter().collect()
+    }
+
+    /// Copies the newest item, which is not held then and does not count as one that was got.
+    ///
+    /// As many bytes are copied as there is room for. Does not wait, and takes no lock but for a look in
+    /// many: a thread may call it as often as it can.
+    ///
+    /// # Errors
+    /// See [`GetError`].
+    pub fn look(&mut self, into: &mut [u8]) -> Result<Look, GetError> {
+        let InputConnection { inner, id, .. } = &*self.connection;
+        let known = &mut self.known;
+        if !known.takes_lock()
+            && let Some(seen) = inner.newest()
+        {
+            if known.is_over(Which::Newest, seen.item.time) {
+                return Err(NoItem::NotYet.into());
+            }
+            if seen.item.time > known.alone && inner.copy(&seen, into) {
+                return Ok(Look::of(&seen.item));
+            }
+        }
+        inner.looks()?;
+        inner.operate(Changes::Nothing, |channel| {
+            let Got { slot, item } = channel.look(*id)?;
+            let bytes = into.len().min(item.length as usize);
+            let from = inner.payload.read(slot, bytes).ok_or(Unusable::Damaged)?;
+            into[..bytes].copy_from_slice(from);
+            Ok(Look::of(&item))
+        })?
     }
 
     /// Consumes one time, of which an item may come or have come.
@@ -216,7 +339,9 @@ impl Input {
     /// See [`ConnectionError`].
     pub fn consume(&mut self, time: Time) -> Result<(), ConnectionError> {
         let InputConnection { inner, id, .. } = &*self.connection;
-        Ok(inner.operate(Changes::Freed, |channel| channel.consume(*id, time))??)
+        inner.operate(Changes::Freed, |channel| channel.consume(*id, time))??;
+        self.known.alone = self.known.alone.max(time);
+        Ok(())
     }
 
     /// Consumes all times up to one.
@@ -225,7 +350,9 @@ impl Input {
     /// The connection has ended, or the channel cannot be used.
     pub fn consume_until(&mut self, time: Time) -> Result<(), ConnectionError> {
         let InputConnection { inner, id, .. } = &*self.connection;
-        Ok(inner.operate(Changes::Freed, |channel| channel.consume_until(*id, time))??)
+        inner.operate(Changes::Freed, |channel| channel.consume_until(*id, time))??;
+        self.known.consumed = self.known.consumed.max(time.saturating_add(1));
+        Ok(())
     }
 
     /// What was counted.

@@ -88,6 +88,13 @@ pub enum PutError {
     Unusable(#[from] Unusable),
 }
 
+impl PutError {
+    /// Whether it may be possible later.
+    pub fn may_end(&self) -> bool {
+        matches!(self, PutError::Loan(stm::LoanError::NoSlot) | PutError::Put(stm::PutError::Full))
+    }
+}
+
 /// Why a connection does not do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConnectionError {

@@ -13,7 +13,9 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::newest::Newest;
 use loopscope_stm::Slot;
+
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -90,6 +92,7 @@ pub(crate) struct Head {
     pub(crate) came: Line,
     /// Changes when a put or a loan may.
     pub(crate) freed: Line,
+    pub(crate) newest: Newest,
 }
 
 const HEAD_WORDS: usize = size_of::<Head>() / 8;
@@ -139,18 +142,28 @@ impl Control {
     }
 
     pub(crate) fn words(&self) -> Words {
-        Words(self.clone())
+        let words = &self.all()[HEAD_WORDS + self.parties..];
+        Words { words: NonNull::from(words), _map: Arc::clone(&self.map) }
     }
 }
 
 /// The words of the channel.
-pub(crate) struct Words(Control);
+pub(crate) struct Words {
+    words: NonNull<[AtomicU64]>,
+    _map: Arc<Map>,
+}
+
+// SAFETY: they are atomics in a mapping that is kept.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
 
 impl std::ops::Deref for Words {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        &self.0.all()[HEAD_WORDS + self.0.parties..]
+        // SAFETY: they are of the mapping, which is kept.
+        unsafe { self.words.as_ref() }
     }
 }
 
@@ -183,6 +196,23 @@ impl Payload {
         let start = self.start(slot, bytes)?;
         // SAFETY: `start` has seen that the mapping has them. The caller holds the slot's item.
         Some(unsafe { slice::from_raw_parts(start, bytes) })
+    }
+
+    /// Copies the first bytes of a slot, which others may write meanwhile; whether it has so many.
+    pub(crate) fn copy(&self, slot: Slot, into: &mut [u8]) -> bool {
+        let Some(start) = self.start(slot, into.len()) else { return false };
+        let (words, rest) = into.as_chunks_mut::<8>();
+        let begun = 8 * words.len();
+        for (number, word) in words.iter_mut().enumerate() {
+            // SAFETY: it is inside of the slot, which begins at a cache line. What others write meanwhile
+            // is any bytes, which the caller does not use: the item is not the newest any more then.
+            *word = unsafe { start.cast::<[u8; 8]>().add(number).read_volatile() };
+        }
+        for (number, byte) in rest.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { start.add(begun + number).read_volatile() };
+        }
+        true
     }
 
     /// The bytes of a slot that is on loan; None if it cannot be written or there is no such slot.

@@ -169,14 +169,22 @@ fn goes_on(channel: &Shared, since: Instant) -> Duration {
     channel.reap().unwrap();
     let mut output = channel.output().unwrap();
     let mut input = channel.input(From::Oldest, false, 4).unwrap();
+    let mut bytes = [0; 8];
     while let Ok(item) = input.get(Which::Oldest, Until::Now) {
+        // What is seen without the lock is what is there.
+        let newest = input.get(Which::Newest, Until::Now).unwrap();
+        let look = input.look(&mut bytes).unwrap();
+        assert_eq!((look.time, look.put_ns), (newest.time(), newest.put_ns()));
+        assert_eq!(bytes[..look.bytes], newest[..]);
         assert!(matches!(item.time(), 5 | 10..=12 | 14), "{}", item.time());
         if item.len() == 8 {
             assert_eq!(item[..], item.time().to_le_bytes());
         }
         input.consume(item.time()).unwrap();
     }
+    assert!(input.look(&mut bytes).is_err());
     output.put(20, 0, b"new", Until::Now).unwrap();
+    assert_eq!(input.look(&mut bytes).unwrap().time, 20);
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"new");
     drop(input);
     let after = channel.counts().unwrap();

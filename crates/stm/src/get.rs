@@ -26,6 +26,17 @@ impl<W: Words> Channel<W> {
         })
     }
 
+    /// The newest item that a connection wants, which it does not hold, and which does not count as
+    /// returned.
+    ///
+    /// # Errors
+    /// The connection has left, or wants none.
+    pub fn look(&self, input: InputId) -> Result<Got, GetError> {
+        let place = self.input(input).ok_or(GetError::NotConnected)?;
+        let slot = self.wanted(place, Which::Newest)?;
+        Ok(Got { slot: slot as Slot, item: self.item(slot) })
+    }
+
     /// All items that a connection wants, from one time to another; it holds them then.
     ///
     /// # Errors

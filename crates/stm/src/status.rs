@@ -2,7 +2,7 @@
 
 use crate::channel::Channel;
 use crate::layout::{BOUND, ID, INPUT_OWNER, LOANS, LOSSY, OUTPUT_OWNER, Set};
-use crate::types::{InputId, InputStatus, ItemStatus, OutputId, OutputStatus};
+use crate::types::{InputId, InputStatus, ItemStatus, NewItem, OutputId, OutputStatus, Slot};
 use crate::words::Words;
 
 impl<W: Words> Channel<W> {
@@ -41,6 +41,12 @@ impl<W: Words> Channel<W> {
         };
         let (wanted_by, held_by) = (of(Set::Wanted), of(Set::Held));
         Some(ItemStatus { item: self.item(slot), wanted_by, held_by })
+    }
+
+    /// The item with the greatest time that can be got, and where its bytes are.
+    pub fn newest(&self) -> Option<(Slot, NewItem)> {
+        let slot = self.slot_at(self.visible().next_back()?);
+        Some((slot as Slot, self.item(slot)))
     }
 
     /// Bytes of the items that it has, as they were put.

@@ -72,6 +72,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
     ("Range of none", &["Ok"]),
     ("Range of one", &["Ok"]),
     ("Range of several", &["Ok"]),
+    ("Look", &["Ok", "NotConnected", "NotYet"]),
     ("Release", &["Ok", "NotConnected", "NotHeld"]),
     ("Consume", &["Ok", "NotConnected", "TooManyAhead"]),
     ("ConsumeUntil", &["Ok", "NotConnected"]),
@@ -173,6 +174,9 @@ impl<const FAULT: u8> Subject for Broken<FAULT> {
         }
         answer
     }
+    fn look(&mut self, id: InputId) -> Result<Got, GetError> {
+        if FAULT == 17 { self.0.get(id, Which::Newest) } else { self.0.look(id) }
+    }
     fn release(&mut self, id: InputId, time: Time) -> Result<(), ConsumeError> {
         if FAULT == 13 {
             self.0.consume(id, time)?;
@@ -222,4 +226,5 @@ fn faults_are_found() {
     find::<14>();
     find::<15>();
     find::<16>();
+    find::<17>();
 }

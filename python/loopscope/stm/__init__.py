@@ -28,7 +28,7 @@ from loopscope._native import (
     StmError,
     TooMany,
 )
-from loopscope.stm.channels import Channel, Counts, Input, InputCounts, Output, Service
+from loopscope.stm.channels import Channel, Counts, Input, InputCounts, Look, Output, Service
 from loopscope.stm.items import Item, Loan
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Item",
     "Late",
     "Loan",
+    "Look",
     "Never",
     "NoSlot",
     "NotConnected",

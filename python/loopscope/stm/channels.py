@@ -44,6 +44,21 @@ class InputCounts(NamedTuple):
     """Items that it passed over by getting a newer one."""
 
 
+class Look(NamedTuple):
+    """A copy of an item."""
+
+    time: int
+    """Its time."""
+    half_width: int
+    """By how much the time may be wrong at most, in its units."""
+    put_ns: int
+    """When it was put: ns of CLOCK_MONOTONIC."""
+    data: bytes
+    """Its bytes, or the first of them."""
+    nbytes: int
+    """How many it has."""
+
+
 class _Ends:
     """What a program closes, or leaves by a ``with``."""
 
@@ -106,6 +121,14 @@ class Input(_Ends):
         `Ambiguous` if several may be the nearest, by the half-widths of their times, else as `get`.
         """
         return self._get("nearest", timeout, time, tolerance, half_width)
+
+    def look(self, most: int | None = None) -> Look:
+        """A copy of the newest item, which is not held then and does not count as one that was got.
+
+        `most`: bytes that are copied at most. Does not wait, and takes no lock but for a look in
+        many. Raises `NotYet` if this connection wants none.
+        """
+        return Look(*self._native.look(self._slot_bytes if most is None else most))
 
     def range(self, first: int, last: int) -> list[Item]:
         """The items that there are from one time to another, both included, by their times.

@@ -63,6 +63,7 @@ operations! {
     bound(id: OutputId, time: Time) -> Result<Time, LeaveError>;
     get(id: InputId, which: Which) -> Result<Got, GetError>;
     range(id: InputId, first: Time, last: Time) -> Result<Vec<Got>, GetError>;
+    look(id: InputId) -> Result<Got, GetError>;
     release(id: InputId, time: Time) -> Result<(), ConsumeError>;
     consume(id: InputId, time: Time) -> Result<(), ConsumeError>;
     consume_until(id: InputId, time: Time) -> Result<(), ConsumeError>;
@@ -277,6 +278,7 @@ impl<S: Subject> Pair<'_, S> {
             Op::LeaveInput(who)
             | Op::Get(who, _)
             | Op::Range(who, ..)
+            | Op::Look(who)
             | Op::Release(who, _)
             | Op::ReleaseGot(who, _)
             | Op::Consume(who, _)
@@ -371,6 +373,16 @@ impl<S: Subject> Pair<'_, S> {
                 let kind = format!("{kind} {}", name(&which));
                 self.compare(format!("{call} {which:?}"), &kind, items.0, items.1)?;
                 subject.map_or(Ok(()), |got| self.check_got(input, &[got]))
+            }
+            Op::Look(_) => {
+                let model = self.model.look(id).map(|got| got.item);
+                let subject = self.subject.look(subject_id);
+                self.compare(call, &kind, model, subject.map(|got| got.item))?;
+                let is_placed = |got: Got| self.placed.get(&got.item.time) == Some(&got.slot);
+                match subject {
+                    Ok(got) if !is_placed(got) => Err(format!("{got:?} is in a wrong slot")),
+                    _ => Ok(()),
+                }
             }
             Op::Range(_, first, last) => {
                 let (first, last) = (self.at(first), self.at(last));

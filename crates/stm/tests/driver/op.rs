@@ -19,6 +19,7 @@ pub enum Op {
     Bound(Who, Time),
     Get(Who, Which),
     Range(Who, Time, Time),
+    Look(Who),
     Release(Who, Time),
     /// Releases one of the items that the connection got, the last ones first.
     ReleaseGot(Who, usize),
@@ -93,6 +94,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (who(), time(-8..3)).prop_map(|(w, t)| Op::Bound(w, t)),
         24 => (who(), which()).prop_map(|(w, which)| Op::Get(w, which)),
         5 => (who(), time(-7..3), time(-5..5)).prop_map(|(w, a, b)| Op::Range(w, a, b)),
+        3 => who().prop_map(Op::Look),
         2 => (who(), time(-7..2)).prop_map(|(w, t)| Op::Release(w, t)),
         8 => (who(), 0..4usize).prop_map(|(w, n)| Op::ReleaseGot(w, n)),
         7 => (who(), time(-7..6)).prop_map(|(w, t)| Op::Consume(w, t)),

@@ -83,6 +83,14 @@ impl Model {
         Ok(got)
     }
 
+    /// The newest item that the connection wants.
+    pub fn look(&mut self, id: InputId) -> Result<Got, GetError> {
+        self.inputs.get(&id).ok_or(GetError::NotConnected)?;
+        let time = *self.wanted(id).last().ok_or(GetError::NotYet)?;
+        let item = &self.items[&time];
+        Ok(Got { slot: item.slot, item: item.item })
+    }
+
     /// The times of the items that a connection wants, in order.
     fn wanted(&self, id: InputId) -> Vec<Time> {
         let wanted = self.items.iter().filter(|(_, item)| item.wanted_by.contains(&id));
