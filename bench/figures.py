@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any
+
+ROUNDS = "LOOPSCOPE_BENCH_ROUNDS"
 
 
 def measured(figures: Mapping[str, Callable[[], dict[str, Any]]], wanted: Sequence[str]) -> None:
@@ -31,3 +36,26 @@ def measured_in_folders(
             return lambda: figures[figure](folder)
 
         measured({figure: within(figure) for figure in figures}, wanted)
+
+
+def in_turns(
+    figure: str, rounds: int, kinds: Mapping[str, Callable[[], Mapping[str, float]]]
+) -> dict[str, Any]:
+    """`values` of each kind by name, in rounds that take the kinds in turn; which were `skipped`.
+
+    There are as many `rounds` as given, or as the environment says.
+    """
+    rounds = int(os.environ.get(ROUNDS, rounds))
+    values: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
+    skipped: dict[str, str] = {}
+    for turn, (kind, once) in product(range(1, rounds + 1), kinds.items()):
+        if kind in skipped:
+            continue
+        print(f"  {figure}, round {turn} of {rounds}: {kind}", file=sys.stderr, flush=True)
+        try:
+            for name, value in once().items():
+                values[kind].setdefault(name, []).append(value)
+        except (OSError, RuntimeError, SubprocessError) as error:
+            skipped[kind] = str(error)[-300:]
+    kept = {kind: each for kind, each in values.items() if each}
+    return {"rounds": rounds, "values": kept, "skipped": skipped}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import measured_machine
+from figures import in_turns
 from targets import added, spread
 
 from kernel import runs
@@ -77,7 +78,7 @@ def measure(folder: Path) -> dict[str, Any]:
     recording, ratios to that, and of the events that were recorded.
     """
     every = {name: partial(_once, folder, kind) for name, kind in KINDS.items()}
-    found = runs.in_turns("kernel-loop", ROUNDS, every)
+    found = in_turns("kernel-loop", ROUNDS, every)
     values = found.pop("values")
     kinds = {
         name: _summary(each, values[KINDS[name].base])

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from itertools import product
 from pathlib import Path
-from subprocess import PIPE, Popen, SubprocessError, run
+from subprocess import PIPE, Popen, run
 from tempfile import TemporaryFile
 from typing import Any
 
 LOOPSCOPE = Path(sys.executable).parent / "loopscope"
 LIMIT_S = 180
-ROUNDS = "LOOPSCOPE_BENCH_ROUNDS"
 
 
 def results_of(
@@ -78,26 +76,3 @@ def compiled(source: str, folder: Path) -> Path:
     program = folder / source.removesuffix(".c")
     run(["cc", "-O2", Path(__file__).parent / source, "-o", program], check=True)
     return program
-
-
-def in_turns(
-    figure: str, rounds: int, kinds: Mapping[str, Callable[[], Mapping[str, float]]]
-) -> dict[str, Any]:
-    """`values` of each kind by name, in rounds that take the kinds in turn; which were `skipped`.
-
-    There are as many `rounds` as given, or as the environment says.
-    """
-    rounds = int(os.environ.get(ROUNDS, rounds))
-    values: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
-    skipped: dict[str, str] = {}
-    for turn, (kind, once) in product(range(1, rounds + 1), kinds.items()):
-        if kind in skipped:
-            continue
-        print(f"  {figure}, round {turn} of {rounds}: {kind}", file=sys.stderr, flush=True)
-        try:
-            for name, value in once().items():
-                values[kind].setdefault(name, []).append(value)
-        except (OSError, RuntimeError, SubprocessError) as error:
-            skipped[kind] = str(error)[-300:]
-    kept = {kind: each for kind, each in values.items() if each}
-    return {"rounds": rounds, "values": kept, "skipped": skipped}

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from figures import in_turns
 from targets import added, spread
 
 from kernel import runs
@@ -47,7 +48,7 @@ def measure(folder: Path) -> dict[str, Any]:
         name: partial(_once, folder, program, kernel, peer)
         for name, (kernel, peer) in KINDS.items()
     }
-    found = runs.in_turns("kernel-unmeasured", ROUNDS, every)
+    found = in_turns("kernel-unmeasured", ROUNDS, every)
     values = found.pop("values")
     off = values.get("off", {})
     kinds = {

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from figures import in_turns
 from targets import spread
 
 from kernel import runs
@@ -72,7 +73,7 @@ def measure(folder: Path) -> dict[str, Any]:
         return {"seconds": time.monotonic() - began}
 
     every = {name: partial(seconds, command) for name, command in commands.items()}
-    found = runs.in_turns("kernel-why", ROUNDS, every)
+    found = in_turns("kernel-why", ROUNDS, every)
     return {
         "messages": messages,
         "events": sum(each["recorded"] for each in classes),

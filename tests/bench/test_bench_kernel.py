@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import figures
 import measured_machine
 import pytest
 from kernel import loop, peers, runs, unmeasured
@@ -73,7 +74,7 @@ def test_a_run_without_results_says_why(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_kind_that_fails_is_left_out_of_later_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(runs.ROUNDS, "3")
+    monkeypatch.setenv(figures.ROUNDS, "3")
     order: list[str] = []
 
     def works() -> dict[str, float]:
@@ -84,7 +85,7 @@ def test_a_kind_that_fails_is_left_out_of_later_rounds(monkeypatch: pytest.Monke
         order.append("fails")
         raise RuntimeError("not here")
 
-    found = runs.in_turns("a", 9, {"fails": fails, "works": works})
+    found = figures.in_turns("a", 9, {"fails": fails, "works": works})
     assert order == ["fails", "works", "works", "works"]
     assert found == {
         "rounds": 3,

@@ -1,0 +1,11 @@
+"""How long an item is on its way, by space-time memory and by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stm import latency
+
+FIGURES: dict[str, Callable[[Path], dict[str, Any]]] = {"stm-latency": latency.measure}
