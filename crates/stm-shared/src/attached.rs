@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loopscope_stm::{Channel, Config, NewItem};
+use loopscope_stm::{Channel, Config, NewItem, Slot};
 
 use crate::error::Unusable;
 use crate::lock::{self, Left, Word as _};
@@ -72,6 +72,7 @@ impl Attached {
         let done = catch_unwind(AssertUnwindSafe(|| {
             if left == Left::Unfinished {
                 channel.recover();
+                finish(&self.control, &mut channel);
             }
             operation(&mut channel)
         }));
@@ -83,6 +84,7 @@ impl Attached {
         if done.is_err() {
             // What was read made no sense. The words are as they were before, or as senseless.
             _ = catch_unwind(AssertUnwindSafe(|| channel.recover()));
+            head.newest.write(None, &[]);
         }
         if !matches!(changes, Changes::Nothing) {
             _ = catch_unwind(AssertUnwindSafe(|| self.show_newest(&channel)));
@@ -120,6 +122,13 @@ impl Attached {
                 true
             }
             None => self.payload.copy(seen.slot, into) && self.control.head().newest.is_still(seen),
+        }
+    }
+
+    /// Shows an item that is being put as the newest one.
+    pub(crate) fn show(&self, slot: Slot, item: NewItem) {
+        if let Some(bytes) = self.payload.read(slot, item.length as usize) {
+            self.control.head().newest.write(Some((slot, item)), bytes);
         }
     }
 
@@ -195,6 +204,14 @@ impl Attached {
         }
         parties::leave_all_gone(entries);
         Ok(ended)
+    }
+}
+
+/// Finishes a put whose item was shown by a process that was killed before it had put it.
+pub(crate) fn finish(control: &Control, channel: &mut Channel<Words>) {
+    let Some(seen) = control.head().newest.read() else { return };
+    if channel.newest().is_none_or(|(_, item)| item.time < seen.item.time) {
+        channel.finish_put(seen.slot, seen.item);
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use loopscope_stm::{Channel, Config, Counts, From, JoinError};
+use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 
-use crate::attached::{Attached, Changes, never};
+use crate::attached::{Attached, Changes, finish, never};
 use crate::connection::{Input, Output};
 use crate::error::{ConnectError, FileError, Unusable};
-use crate::lock;
+use crate::lock::{self, Left};
 use crate::mapping::{self, Control, Own, Payload, Words};
 use crate::parties::{self, Process};
 use crate::room;
@@ -115,9 +115,17 @@ impl Shared {
         let owner =
             parties::enter(control.entries(), process).ok_or(FileError::TooManyProcesses)?;
         let lock = &control.head().lock.0;
-        lock::take(lock, owner, |of| parties::is_gone(control.entries(), of));
-        // It undoes what a dead owner of the lock has left unfinished.
-        let channel = catch_unwind(AssertUnwindSafe(|| Channel::open(control.words())));
+        let left = lock::take(lock, owner, |of| parties::is_gone(control.entries(), of));
+        let channel = catch_unwind(AssertUnwindSafe(|| {
+            // It undoes what a dead owner of the lock has left unfinished.
+            let mut channel = Channel::open(control.words())?;
+            if left == Left::Unfinished {
+                finish(&control, &mut channel);
+                // The next one that changes something shows it again.
+                head.newest.write(None, &[]);
+            }
+            Some(channel)
+        }));
         lock::give(lock);
         let leave = || parties::leave(control.entries(), owner);
         let opened = channel.ok().flatten().ok_or(FileError::NoChannel).and_then(|channel| {
@@ -173,6 +181,11 @@ impl Shared {
     pub fn counts(&self) -> Result<Counts, Unusable> {
         let Ok(counts) = self.inner.operate(Changes::Nothing, |channel| never(channel.counts()))?;
         Ok(counts)
+    }
+
+    /// The time of the newest item, without the lock; None: there is none, or it is just changing.
+    pub fn newest(&self) -> Option<Time> {
+        self.inner.newest().map(|seen| seen.item.time)
     }
 
     /// The numbers of the processes that use it.

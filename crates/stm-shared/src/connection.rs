@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_stm::{
-    GetError as NoItem, Got, InputCounts, InputId, NewItem, OutputId, Slot, Time, Which,
+    Channel, GetError as NoItem, Got, InputCounts, InputId, NewItem, OutputId, Slot, Time, Which,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -81,7 +81,8 @@ impl Output {
                     let put = match inner.payload.write(slot) {
                         Some(memory) => {
                             memory[..bytes.len()].copy_from_slice(bytes);
-                            channel.put(*id, slot, item).map_err(PutError::from)
+                            let show = || inner.show(slot, item);
+                            channel.put_shown(*id, slot, item, show).map_err(PutError::from)
                         }
                         None => Err(Unusable::Damaged.into()),
                     };
@@ -153,7 +154,9 @@ impl Loan {
             || {
                 let item = NewItem { time, half_width, length, put_ns: now_ns() };
                 // It may drop another item, or be collected at once: a slot is free then.
-                Ok(inner.operate(Changes::All, |channel| channel.put(*id, self.slot, item))??)
+                let show = || inner.show(self.slot, item);
+                let put = |channel: &mut Channel<_>| channel.put_shown(*id, self.slot, item, show);
+                Ok(inner.operate(Changes::All, put)??)
             },
         )
     }

@@ -17,8 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use fastrand::Rng;
-use loopscope_stm::{Config, From, Which};
-use loopscope_stm_shared::{Client, Files, Options, Service, Shared, Until, Unusable};
+use loopscope_stm::{Config, From, GetError as NoItem, Which};
+use loopscope_stm_shared::{Client, Files, GetError, Options, Service, Shared, Until, Unusable};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
@@ -164,11 +164,18 @@ fn copy_without(files: &Files, control: &[u8], process: u32) -> (Files, Shared) 
 
 /// What is left of a channel can be used, to put and get, and no slot is missing.
 fn goes_on(channel: &Shared, since: Instant) -> Duration {
+    // Somebody may have seen it.
+    let shown = channel.newest();
     let counts = channel.counts().unwrap();
     let took = since.elapsed();
     channel.reap().unwrap();
     let mut output = channel.output().unwrap();
     let mut input = channel.input(From::Oldest, false, 4).unwrap();
+    if let Some(shown) = shown {
+        let is_there = input.get(Which::Exact(shown), Until::Now);
+        let was_there = Some(GetError::Get(NoItem::Gone));
+        assert!(is_there.is_ok() || is_there.as_ref().err() == was_there.as_ref(), "{shown}");
+    }
     let mut bytes = [0; 8];
     while let Ok(item) = input.get(Which::Oldest, Until::Now) {
         // What is seen without the lock is what is there.

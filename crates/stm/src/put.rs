@@ -10,21 +10,69 @@ use crate::layout::{
 use crate::types::{Full, NewItem, Orphans, OutputId, PutError, Slot, Time};
 use crate::words::Words;
 
+/// What a put does, as it was found before anything has changed.
+struct Plan {
+    /// Of the output connection.
+    place: usize,
+    /// Whether the item can be got then.
+    stays: bool,
+    /// The place of the item that makes room.
+    drops: Option<usize>,
+}
+
 impl<W: Words> Channel<W> {
     /// Makes the item of a slot visible, which `loan` has returned.
     ///
     /// # Errors
     /// See [`PutError`]. The slot is still on loan then, if it was.
     pub fn put(&mut self, output: OutputId, slot: Slot, item: NewItem) -> Result<(), PutError> {
+        self.put_shown(output, slot, item, || ())
+    }
+
+    /// The same; calls `show` as soon as it is sure that the item becomes the newest one.
+    ///
+    /// Where the process ends after that, [`Channel::finish_put`] does the rest.
+    ///
+    /// # Errors
+    /// See [`PutError`]. `show` has not been called then.
+    pub fn put_shown(
+        &mut self,
+        output: OutputId,
+        slot: Slot,
+        item: NewItem,
+        show: impl FnOnce(),
+    ) -> Result<(), PutError> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(PutError::NotConnected)?;
             let slot = channel.loaned(place, slot).ok_or(PutError::NotLoaned)?;
-            channel.put_loaned(place, slot, item)
+            let plan = channel.plan(place, item.time)?;
+            if plan.stays && channel.newest().is_none_or(|(_, newest)| newest.time < item.time) {
+                show();
+            }
+            channel.carry_out(plan, slot, item);
+            Ok(())
         })
     }
 
-    fn put_loaned(&mut self, place: usize, slot: usize, item: NewItem) -> Result<(), PutError> {
-        let NewItem { time, half_width, length, put_ns } = item;
+    /// Puts an item that a process has shown which has ended; whether it was not put yet.
+    ///
+    /// Nothing but `recover` was called since.
+    pub fn finish_put(&mut self, slot: Slot, item: NewItem) -> bool {
+        let outputs = 0..self.layout.config.outputs as usize;
+        let Some(place) = outputs.into_iter().find(|place| self.loaned(*place, slot).is_some())
+        else {
+            return false;
+        };
+        let put = self.whole(|channel| {
+            let plan = channel.plan(place, item.time)?;
+            channel.carry_out(plan, slot as usize, item);
+            Ok::<_, PutError>(())
+        });
+        put.is_ok()
+    }
+
+    /// What a put of a time will do, which fails for no other reason.
+    fn plan(&self, place: usize, time: Time) -> Result<Plan, PutError> {
         if time == Time::MAX {
             return Err(PutError::OutOfRange);
         }
@@ -36,15 +84,29 @@ impl<W: Words> Channel<W> {
             // One that is gone but held has a gone time.
             return Err(PutError::Exists);
         }
-        self.clear(slot, Set::Given);
-        self.clear(slot, Set::Held);
         let has_inputs = self.memory.get(INPUTS) > 0;
-        if !self.offer(slot, time) && has_inputs {
+        let mut inputs = 0..self.layout.config.inputs as usize;
+        let wants = |input| {
+            self.memory.time(self.layout.floor(input)) <= time
+                && self.consumed_ahead(input, time).is_none()
+        };
+        if has_inputs && !inputs.any(wants) {
             return Err(PutError::Late);
         }
         let stays = has_inputs || self.layout.config.orphans == Orphans::Keep;
-        if stays && self.items().len(&self.memory) >= self.layout.config.capacity as usize {
-            self.make_room(time)?;
+        let is_full = self.items().len(&self.memory) >= self.layout.config.capacity as usize;
+        let drops = if stays && is_full { Some(self.least_wanted(time)?) } else { None };
+        Ok(Plan { place, stays, drops })
+    }
+
+    fn carry_out(&mut self, plan: Plan, slot: usize, item: NewItem) {
+        let NewItem { time, half_width, length, put_ns } = item;
+        let Plan { place, stays, drops } = plan;
+        self.clear(slot, Set::Given);
+        self.clear(slot, Set::Held);
+        self.offer(slot, time);
+        if let Some(at) = drops {
+            self.drop_item(at);
         }
         self.end_loan(place);
         let put = self.memory.get(PUT);
@@ -54,7 +116,7 @@ impl<W: Words> Channel<W> {
         if !stays {
             self.collected(slot);
             self.remember(&[time]);
-            return Ok(());
+            return;
         }
         self.memory.set_time(self.layout.slot(slot, TIME), time);
         self.memory
@@ -64,12 +126,10 @@ impl<W: Words> Channel<W> {
         // Its place may be another one since room was made.
         let at = self.first_from(time);
         self.items().insert(&mut self.memory, at, slot as u64);
-        Ok(())
     }
 
-    /// Enters which input connections want a slot's item; whether any does.
-    fn offer(&mut self, slot: usize, time: Time) -> bool {
-        let mut is_wanted = false;
+    /// Enters which input connections want a slot's item.
+    fn offer(&mut self, slot: usize, time: Time) {
         for (number, at) in self.layout.set(slot, Set::Wanted).enumerate() {
             let mut wanted = 0;
             for bit in 0..64.min(self.layout.config.inputs as usize - 64 * number) {
@@ -86,24 +146,27 @@ impl<W: Words> Channel<W> {
                 }
             }
             self.memory.set(at, wanted);
-            is_wanted |= wanted != 0;
         }
-        is_wanted
     }
 
-    /// Drops an item for one of a time.
-    fn make_room(&mut self, time: Time) -> Result<(), PutError> {
+    /// The place of the item that is dropped for one of a time.
+    fn least_wanted(&self, time: Time) -> Result<usize, PutError> {
         let drops = self.layout.config.full == Full::Drop;
         let may_go = |at: &usize| {
             let slot = self.slot_at(*at);
             self.is_empty(slot, Set::Held) && (drops || self.is_for_lossy_alone(slot))
         };
         let at = self.visible().find(may_go).ok_or(PutError::Full)?;
-        let slot = self.slot_at(at);
-        let oldest = self.slot_time(slot);
-        if drops && oldest > time {
+        if drops && self.slot_time(self.slot_at(at)) > time {
             return Err(PutError::Late);
         }
+        Ok(at)
+    }
+
+    /// Drops the item of a place.
+    fn drop_item(&mut self, at: usize) {
+        let slot = self.slot_at(at);
+        let time = self.slot_time(slot);
         for at in self.layout.set(slot, Set::Wanted).enumerate() {
             for input in inputs_in(at.0, self.memory.get(at.1)) {
                 self.add(input, LOST);
@@ -113,8 +176,7 @@ impl<W: Words> Channel<W> {
         self.memory.set(DROPPED, dropped + 1);
         self.items().remove(&mut self.memory, at);
         self.collected(slot);
-        self.remember(&[oldest]);
-        Ok(())
+        self.remember(&[time]);
     }
 
     fn is_for_lossy_alone(&self, slot: usize) -> bool {
