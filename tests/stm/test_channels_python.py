@@ -208,7 +208,9 @@ def test_a_look_copies_the_newest_item(channel: stm.Channel) -> None:
     out.put(3, b"three", half_width=4)
     item = into.get(3)
     assert into.look() == (3, 4, item.put_ns, b"three", 5)
-    assert into.look(2) == (3, 4, item.put_ns, b"th", 5)
+    assert into.look(2, most=2) == (3, 4, item.put_ns, b"th", 5)
+    with pytest.raises(stm.NotYet):
+        into.look(after=3)
     item.release()
     assert into.counts().held == 0
     out.put(5, b"x" * 64)

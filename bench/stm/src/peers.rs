@@ -9,7 +9,7 @@ fn node() -> Node<ipc::Service> {
     NodeBuilder::new().create::<ipc::Service>().unwrap()
 }
 
-/// Of this process alone.
+/// A name of this process alone.
 fn name(what: &str) -> ServiceName {
     format!("loopscope-bench-{}-{what}", std::process::id()).as_str().try_into().unwrap()
 }

@@ -43,8 +43,7 @@ pub fn looks(bytes: usize) -> Ends {
     ends(bytes, |mut input, bytes| {
         let (mut buffer, mut last) = (vec![0; bytes], Time::MIN);
         Box::new(move || {
-            let look = input.look(&mut buffer).ok().filter(|look| look.time > last)?;
-            last = look.time;
+            last = input.look(last, &mut buffer).ok()?.time;
             Some(counter_of(&buffer))
         })
     })

@@ -248,15 +248,16 @@ impl StmInput {
         got.map(StmItem::new).map_err(raised)
     }
 
-    /// The newest item's time, half-width, instant of its put, bytes, and how many it has.
+    /// The newest item, if it is later than `after`: its time, half-width, instant of its put, bytes, and how many it has.
     fn look<'py>(
         &self,
         py: Python<'py>,
+        after: Time,
         most: usize,
     ) -> PyResult<(Time, u32, i64, Bound<'py, PyBytes>, usize)> {
         let look = py.detach(|| {
             let mut bytes = vec![0; most];
-            let look = self.input.with(|input| input.look(&mut bytes));
+            let look = self.input.with(|input| input.look(after, &mut bytes));
             look.map(|look| look.map(|look| (look, bytes)))
         });
         let (look, bytes) = look.ok_or_else(ended)?.map_err(raised)?;

@@ -137,6 +137,7 @@ extern "C" fn loopscope_stm_range(
 #[unsafe(no_mangle)]
 extern "C" fn loopscope_stm_look(
     input: *mut Input,
+    after: Time,
     memory: *mut c_void,
     size: usize,
     item: *mut Got,
@@ -149,7 +150,7 @@ extern "C" fn loopscope_stm_look(
             // SAFETY: the caller has so many bytes there, which are written before they are read.
             Some(start) => unsafe { slice::from_raw_parts_mut(start.as_ptr(), size) },
         };
-        let look = there(input, "the input")?.look(into)?;
+        let look = there(input, "the input")?.look(after, into)?;
         place.fill(Got {
             time: look.time,
             put_ns: look.put_ns,

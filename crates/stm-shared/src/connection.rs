@@ -308,18 +308,19 @@ impl Input {
 
     /// Copies the newest item, which is not held then and does not count as one that was got.
     ///
-    /// As many bytes are copied as there is room for. Does not wait, and takes no lock but for a look in
+    /// It is `NotYet` where its time is not later than `after`; [`Time::MIN`]: any is. As many bytes are
+    /// copied as there is room for. Does not wait, and takes no lock but for a look in
     /// many: a thread may call it as often as it can.
     ///
     /// # Errors
     /// See [`GetError`].
-    pub fn look(&mut self, into: &mut [u8]) -> Result<Look, GetError> {
+    pub fn look(&mut self, after: Time, into: &mut [u8]) -> Result<Look, GetError> {
         let InputConnection { inner, id, .. } = &*self.connection;
         let known = &mut self.known;
         if !known.takes_lock()
             && let Some(seen) = inner.newest()
         {
-            if known.is_over(Which::Newest, seen.item.time) {
+            if known.is_over(Which::Newest, seen.item.time) || seen.item.time <= after {
                 return Err(NoItem::NotYet.into());
             }
             if seen.item.time > known.alone && inner.copy(&seen, into) {
@@ -329,6 +330,9 @@ impl Input {
         inner.looks()?;
         inner.operate(Changes::Nothing, |channel| {
             let Got { slot, item } = channel.look(*id)?;
+            if item.time <= after {
+                return Err(NoItem::NotYet.into());
+            }
             let bytes = into.len().min(item.length as usize);
             let from = inner.payload.read(slot, bytes).ok_or(Unusable::Damaged)?;
             into[..bytes].copy_from_slice(from);

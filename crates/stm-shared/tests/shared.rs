@@ -169,43 +169,45 @@ fn a_look_copies_the_newest_item_and_holds_nothing() {
         (channel.input(From::Oldest, false, 4).unwrap(), channel.output().unwrap());
     let not_yet = Err(GetError::Get(NoItem::NotYet));
     let mut bytes = [0; 100];
-    assert_eq!(input.look(&mut bytes), not_yet);
+    assert_eq!(input.look(Time::MIN, &mut bytes), not_yet);
     for (time, length) in [(3, 5), (7, 100), (5, 64)] {
         output.put(time, 2, &vec![time as u8; length], Until::Now).unwrap();
         let item = input.get(Which::Newest, Until::Now).unwrap();
-        let look = input.look(&mut bytes).unwrap();
+        let look = input.look(Time::MIN, &mut bytes).unwrap();
         assert_eq!((look.time, look.half_width, look.bytes), (item.time(), 2, item.len()));
         assert_eq!((look.put_ns, &bytes[..look.bytes]), (item.put_ns(), &item[..]));
     }
+    assert_eq!(input.look(7, &mut bytes), not_yet);
+    assert_eq!(input.look(6, &mut bytes).unwrap().time, 7);
     // It is cut where there is too little room.
     bytes.fill(0);
-    assert_eq!(input.look(&mut bytes[..10]).unwrap().bytes, 100);
+    assert_eq!(input.look(Time::MIN, &mut bytes[..10]).unwrap().bytes, 100);
     assert_eq!((bytes[9], bytes[10]), (7, 0));
     let counts = channel.input(From::Oldest, true, 1).unwrap().counts().unwrap();
     assert_eq!((counts.held, input.counts().unwrap().held), (0, 0));
 
     // It does not count as one that was got.
     let mut fresh = channel.input(From::Oldest, true, 1).unwrap();
-    assert_eq!(fresh.look(&mut bytes).unwrap().time, 7);
+    assert_eq!(fresh.look(Time::MIN, &mut bytes).unwrap().time, 7);
     assert_eq!(fresh.get(Which::Unseen, Until::Now).unwrap().time(), 7);
     assert_eq!(fresh.counts().unwrap().skipped, 2);
     assert_eq!(fresh.get(Which::Unseen, Until::Now).err(), not_yet.err());
     fresh.consume_until(7).unwrap();
-    assert_eq!(fresh.look(&mut bytes), not_yet);
+    assert_eq!(fresh.look(Time::MIN, &mut bytes), not_yet);
 
     // What was consumed alone, and what was not.
     input.consume(7).unwrap();
-    assert_eq!(input.look(&mut bytes).unwrap().time, 5);
+    assert_eq!(input.look(Time::MIN, &mut bytes).unwrap().time, 5);
     input.consume(5).unwrap();
-    assert_eq!(input.look(&mut bytes).unwrap().time, 3);
+    assert_eq!(input.look(Time::MIN, &mut bytes).unwrap().time, 3);
     input.consume(3).unwrap();
-    assert_eq!(input.look(&mut bytes), not_yet);
+    assert_eq!(input.look(Time::MIN, &mut bytes), not_yet);
     // All of them are collected, and a connection that comes now does not see them.
     assert_eq!(channel.counts().unwrap().present, 0);
     let mut late = channel.input(From::Oldest, true, 1).unwrap();
-    assert_eq!(late.look(&mut bytes), not_yet);
+    assert_eq!(late.look(Time::MIN, &mut bytes), not_yet);
     output.put(9, 0, b"nine", Until::Now).unwrap();
-    assert_eq!((late.look(&mut bytes).unwrap().time, &bytes[..4]), (9, &b"nine"[..]));
+    assert_eq!((late.look(Time::MIN, &mut bytes).unwrap().time, &bytes[..4]), (9, &b"nine"[..]));
 }
 
 /// Threads that read, of which one ends with this, also by a panic.
@@ -233,12 +235,12 @@ fn looks_among_many_puts_see_whole_items_in_order() {
                 let _reads = reads;
                 let (mut bytes, mut last, mut seen) = ([0; 4096], -1, 0);
                 while seen < ENOUGH {
-                    let Ok(look) = input.look(&mut bytes) else { continue };
-                    assert!(look.time >= last, "{} after {last}", look.time);
+                    let Ok(look) = input.look(last, &mut bytes) else { continue };
+                    assert!(look.time > last, "{} after {last}", look.time);
                     assert_eq!(look.bytes, lengths[look.time as usize % 4]);
                     let parts = bytes[..look.bytes].as_chunks().0;
                     assert!(parts.iter().all(|part| Time::from_le_bytes(*part) == look.time));
-                    seen += usize::from(look.time > last);
+                    seen += 1;
                     last = look.time;
                     // One of them changes what the channel has, too.
                     if reader == 1 && seen.is_multiple_of(16) {

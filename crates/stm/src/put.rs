@@ -12,7 +12,7 @@ use crate::words::Words;
 
 /// What a put does, as it was found before anything has changed.
 struct Plan {
-    /// Of the output connection.
+    /// The place of the output connection.
     place: usize,
     /// Whether the item can be got then.
     stays: bool,

@@ -16,6 +16,10 @@ Timeout = float | None
 """Seconds that an operation waits at most; 0: it does not; None: for as long as it takes."""
 
 
+LOWEST = -(2**63)
+"""The lowest time."""
+
+
 class Counts(NamedTuple):
     """What a channel has counted."""
 
@@ -122,13 +126,14 @@ class Input(_Ends):
         """
         return self._get("nearest", timeout, time, tolerance, half_width)
 
-    def look(self, most: int | None = None) -> Look:
+    def look(self, after: int | None = None, most: int | None = None) -> Look:
         """A copy of the newest item, which is not held then and does not count as one that was got.
 
         `most`: bytes that are copied at most. Does not wait, and takes no lock but for a look in
-        many. Raises `NotYet` if this connection wants none.
+        many. Raises `NotYet` if its time is not later than `after`, or this connection wants none.
         """
-        return Look(*self._native.look(self._slot_bytes if most is None else most))
+        after = LOWEST if after is None else after
+        return Look(*self._native.look(after, self._slot_bytes if most is None else most))
 
     def range(self, first: int, last: int) -> list[Item]:
         """The items that there are from one time to another, both included, by their times.
