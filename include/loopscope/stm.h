@@ -203,13 +203,13 @@ int loopscope_stm_range(struct loopscope_stm_input *input, int64_t first, int64_
 
 /*
  * Copies the newest item into memory of size bytes; it is not held then, and does not count as one
- * that was got. LOOPSCOPE_STM_NOT_YET: its time is not later than after (INT64_MIN: any is), or this
+ * that was got. LOOPSCOPE_STM_NOT_YET: its time is not later than *after (NULL: any is), or this
  * connection wants none. item->bytes is that memory; item->length is the item's, of which size bytes at most
  * are copied. Does not wait, and takes no lock but for a look in many: a thread may call it as often
  * as it can.
  */
-int loopscope_stm_look(struct loopscope_stm_input *input, int64_t after, void *memory, size_t size,
-                       struct loopscope_stm_item *item);
+int loopscope_stm_look(struct loopscope_stm_input *input, const int64_t *after, void *memory,
+                       size_t size, struct loopscope_stm_item *item);
 
 /* Ends an item's being held. One that was released is allowed. */
 void loopscope_stm_release(struct loopscope_stm_item *item);

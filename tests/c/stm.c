@@ -156,12 +156,12 @@ static void connections(struct loopscope_stm_service *service,
     IS(LOOPSCOPE_STM_OK, loopscope_stm_newest(in, 0, &item));
     HOLDS(item.time == 4);
     loopscope_stm_release(&item);
-    IS(LOOPSCOPE_STM_OK, loopscope_stm_look(in, INT64_MIN, line, 3, &item));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_look(in, NULL, line, 3, &item));
     HOLDS(item.time == 4 && item.length > 3 && item.bytes == line && memcmp(line, "and", 3) == 0);
     loopscope_stm_release(&item);
-    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_look(in, 3, NULL, 3, &item));
-    IS(LOOPSCOPE_STM_OK, loopscope_stm_look(in, 3, NULL, 0, &item));
-    IS(LOOPSCOPE_STM_NOT_YET, loopscope_stm_look(in, 4, line, 3, &item));
+    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_look(in, NULL, NULL, 3, &item));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_look(in, &(items[0].time), NULL, 0, &item));
+    IS(LOOPSCOPE_STM_NOT_YET, loopscope_stm_look(in, &item.time, line, 3, &item));
     IS(LOOPSCOPE_STM_AMBIGUOUS, loopscope_stm_nearest(in, 2, 9, 0, 0, &item));
     IS(LOOPSCOPE_STM_OK, loopscope_stm_nearest(in, 20, 16, 0, 0, &item));
     HOLDS(item.time == 4);

@@ -43,7 +43,7 @@ pub fn looks(bytes: usize) -> Ends {
     ends(bytes, |mut input, bytes| {
         let (mut buffer, mut last) = (vec![0; bytes], Time::MIN);
         Box::new(move || {
-            last = input.look(last, &mut buffer).ok()?.time;
+            last = input.look(Some(last), &mut buffer).ok()?.time;
             Some(counter_of(&buffer))
         })
     })

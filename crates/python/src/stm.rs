@@ -82,7 +82,8 @@ impl<T> Ends<T> {
         Ends(Mutex::new(Some(value)))
     }
 
-    /// What an operation answers; None if it has ended. It is to be called without the interpreter.
+    /// What an operation answers; None if it has ended. One that may wait is to be called without the
+    /// interpreter.
     fn with<A>(&self, operation: impl FnOnce(&mut T) -> A) -> Option<A> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(operation)
     }
@@ -197,7 +198,8 @@ impl StmChannel {
             _ => return Err(PyValueError::new_err(format!("no begin is {begin:?}"))),
         };
         let input = py.detach(|| self.0.input(from, lossy, holds)).map_err(raised)?;
-        Ok(StmInput { floor: input.floor, input: Ends::new(input) })
+        let (floor, looked) = (input.floor, Ends::new(vec![]));
+        Ok(StmInput { floor, input: Ends::new(input), looked })
     }
 
     fn output(&self, py: Python<'_>) -> PyResult<StmOutput> {
@@ -218,6 +220,8 @@ struct StmInput {
     #[pyo3(get)]
     floor: Time,
     input: Ends<Input>,
+    /// Memory for what a look copies.
+    looked: Ends<Vec<u8>>,
 }
 
 #[pymethods]
@@ -252,17 +256,19 @@ impl StmInput {
     fn look<'py>(
         &self,
         py: Python<'py>,
-        after: Time,
+        after: Option<Time>,
         most: usize,
     ) -> PyResult<(Time, u32, i64, Bound<'py, PyBytes>, usize)> {
-        let look = py.detach(|| {
-            let mut bytes = vec![0; most];
-            let look = self.input.with(|input| input.look(after, &mut bytes));
-            look.map(|look| look.map(|look| (look, bytes)))
+        // Another thread that looks at the same time has one of its own.
+        let mut bytes = self.looked.with(std::mem::take).unwrap_or_default();
+        bytes.resize(bytes.len().max(most), 0);
+        let look = py.detach(|| self.input.with(|input| input.look(after, &mut bytes[..most])));
+        let told = look.ok_or_else(ended).and_then(|look| look.map_err(raised)).map(|look| {
+            let copied = PyBytes::new(py, &bytes[..look.bytes.min(most)]);
+            (look.time, look.half_width, look.put_ns, copied, look.bytes)
         });
-        let (look, bytes) = look.ok_or_else(ended)?.map_err(raised)?;
-        let copied = PyBytes::new(py, &bytes[..look.bytes.min(most)]);
-        Ok((look.time, look.half_width, look.put_ns, copied, look.bytes))
+        self.looked.with(|kept| *kept = bytes);
+        told
     }
 
     fn range(&self, py: Python<'_>, first: Time, last: Time) -> PyResult<Vec<StmItem>> {

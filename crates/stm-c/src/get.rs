@@ -137,7 +137,7 @@ extern "C" fn loopscope_stm_range(
 #[unsafe(no_mangle)]
 extern "C" fn loopscope_stm_look(
     input: *mut Input,
-    after: Time,
+    after: *const Time,
     memory: *mut c_void,
     size: usize,
     item: *mut Got,
@@ -147,9 +147,10 @@ extern "C" fn loopscope_stm_look(
         let into = match NonNull::new(memory.cast::<u8>()) {
             None if size > 0 => return Err(invalid("NULL is given for the memory")),
             None => &mut [][..],
-            // SAFETY: the caller has so many bytes there, which are written before they are read.
+            // SAFETY: the caller has so many bytes there, and uses them after the call only.
             Some(start) => unsafe { slice::from_raw_parts_mut(start.as_ptr(), size) },
         };
+        let after = if after.is_null() { None } else { Some(*shared(after, "the time")?) };
         let look = there(input, "the input")?.look(after, into)?;
         place.fill(Got {
             time: look.time,

@@ -308,19 +308,20 @@ impl Input {
 
     /// Copies the newest item, which is not held then and does not count as one that was got.
     ///
-    /// It is `NotYet` where its time is not later than `after`; [`Time::MIN`]: any is. As many bytes are
-    /// copied as there is room for. Does not wait, and takes no lock but for a look in
-    /// many: a thread may call it as often as it can.
+    /// It is `NotYet` where its time is not later than `after`. As many bytes are copied as there is room
+    /// for. Does not wait, and takes no lock but for a look in many: a thread may call it as often as it
+    /// can.
     ///
     /// # Errors
     /// See [`GetError`].
-    pub fn look(&mut self, after: Time, into: &mut [u8]) -> Result<Look, GetError> {
+    pub fn look(&mut self, after: Option<Time>, into: &mut [u8]) -> Result<Look, GetError> {
+        let is_later = |time| after.is_none_or(|after| after < time);
         let InputConnection { inner, id, .. } = &*self.connection;
         let known = &mut self.known;
         if !known.takes_lock()
             && let Some(seen) = inner.newest()
         {
-            if known.is_over(Which::Newest, seen.item.time) || seen.item.time <= after {
+            if known.is_over(Which::Newest, seen.item.time) || !is_later(seen.item.time) {
                 return Err(NoItem::NotYet.into());
             }
             if seen.item.time > known.alone && inner.copy(&seen, into) {
@@ -330,7 +331,7 @@ impl Input {
         inner.looks()?;
         inner.operate(Changes::Nothing, |channel| {
             let Got { slot, item } = channel.look(*id)?;
-            if item.time <= after {
+            if !is_later(item.time) {
                 return Err(NoItem::NotYet.into());
             }
             let bytes = into.len().min(item.length as usize);

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use fastrand::Rng;
-use loopscope_stm::{Config, From, GetError as NoItem, Time, Which};
+use loopscope_stm::{Config, From, GetError as NoItem, Which};
 use loopscope_stm_shared::{Client, Files, GetError, Options, Service, Shared, Until, Unusable};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -180,7 +180,7 @@ fn goes_on(channel: &Shared, since: Instant) -> Duration {
     while let Ok(item) = input.get(Which::Oldest, Until::Now) {
         // What is seen without the lock is what is there.
         let newest = input.get(Which::Newest, Until::Now).unwrap();
-        let look = input.look(Time::MIN, &mut bytes).unwrap();
+        let look = input.look(None, &mut bytes).unwrap();
         assert_eq!((look.time, look.put_ns), (newest.time(), newest.put_ns()));
         assert_eq!(bytes[..look.bytes], newest[..]);
         assert!(matches!(item.time(), 5 | 10..=12 | 14), "{}", item.time());
@@ -189,9 +189,9 @@ fn goes_on(channel: &Shared, since: Instant) -> Duration {
         }
         input.consume(item.time()).unwrap();
     }
-    assert!(input.look(Time::MIN, &mut bytes).is_err());
+    assert!(input.look(None, &mut bytes).is_err());
     output.put(20, 0, b"new", Until::Now).unwrap();
-    assert_eq!(input.look(Time::MIN, &mut bytes).unwrap().time, 20);
+    assert_eq!(input.look(None, &mut bytes).unwrap().time, 20);
     assert_eq!(&input.get(Which::Newest, Until::Now).unwrap()[..], b"new");
     drop(input);
     let after = channel.counts().unwrap();

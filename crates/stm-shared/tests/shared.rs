@@ -169,45 +169,54 @@ fn a_look_copies_the_newest_item_and_holds_nothing() {
         (channel.input(From::Oldest, false, 4).unwrap(), channel.output().unwrap());
     let not_yet = Err(GetError::Get(NoItem::NotYet));
     let mut bytes = [0; 100];
-    assert_eq!(input.look(Time::MIN, &mut bytes), not_yet);
+    assert_eq!(input.look(None, &mut bytes), not_yet);
     for (time, length) in [(3, 5), (7, 100), (5, 64)] {
         output.put(time, 2, &vec![time as u8; length], Until::Now).unwrap();
         let item = input.get(Which::Newest, Until::Now).unwrap();
-        let look = input.look(Time::MIN, &mut bytes).unwrap();
+        let look = input.look(None, &mut bytes).unwrap();
         assert_eq!((look.time, look.half_width, look.bytes), (item.time(), 2, item.len()));
         assert_eq!((look.put_ns, &bytes[..look.bytes]), (item.put_ns(), &item[..]));
     }
-    assert_eq!(input.look(7, &mut bytes), not_yet);
-    assert_eq!(input.look(6, &mut bytes).unwrap().time, 7);
+    assert_eq!(input.look(Some(7), &mut bytes), not_yet);
+    assert_eq!(input.look(Some(6), &mut bytes).unwrap().time, 7);
     // It is cut where there is too little room.
     bytes.fill(0);
-    assert_eq!(input.look(Time::MIN, &mut bytes[..10]).unwrap().bytes, 100);
+    assert_eq!(input.look(None, &mut bytes[..10]).unwrap().bytes, 100);
     assert_eq!((bytes[9], bytes[10]), (7, 0));
     let counts = channel.input(From::Oldest, true, 1).unwrap().counts().unwrap();
     assert_eq!((counts.held, input.counts().unwrap().held), (0, 0));
 
+    // The lowest time is one, too.
+    let lowest = shared(&OPTIONS);
+    let (mut gets, mut puts) =
+        (lowest.input(From::Oldest, false, 1).unwrap(), lowest.output().unwrap());
+    puts.put(Time::MIN, 0, b"lowest", Until::Now).unwrap();
+    assert_eq!(gets.look(None, &mut bytes).unwrap().time, Time::MIN);
+    gets.consume(Time::MIN).unwrap();
+    assert_eq!(gets.look(None, &mut bytes), not_yet);
+
     // It does not count as one that was got.
     let mut fresh = channel.input(From::Oldest, true, 1).unwrap();
-    assert_eq!(fresh.look(Time::MIN, &mut bytes).unwrap().time, 7);
+    assert_eq!(fresh.look(None, &mut bytes).unwrap().time, 7);
     assert_eq!(fresh.get(Which::Unseen, Until::Now).unwrap().time(), 7);
     assert_eq!(fresh.counts().unwrap().skipped, 2);
     assert_eq!(fresh.get(Which::Unseen, Until::Now).err(), not_yet.err());
     fresh.consume_until(7).unwrap();
-    assert_eq!(fresh.look(Time::MIN, &mut bytes), not_yet);
+    assert_eq!(fresh.look(None, &mut bytes), not_yet);
 
     // What was consumed alone, and what was not.
     input.consume(7).unwrap();
-    assert_eq!(input.look(Time::MIN, &mut bytes).unwrap().time, 5);
+    assert_eq!(input.look(None, &mut bytes).unwrap().time, 5);
     input.consume(5).unwrap();
-    assert_eq!(input.look(Time::MIN, &mut bytes).unwrap().time, 3);
+    assert_eq!(input.look(None, &mut bytes).unwrap().time, 3);
     input.consume(3).unwrap();
-    assert_eq!(input.look(Time::MIN, &mut bytes), not_yet);
+    assert_eq!(input.look(None, &mut bytes), not_yet);
     // All of them are collected, and a connection that comes now does not see them.
     assert_eq!(channel.counts().unwrap().present, 0);
     let mut late = channel.input(From::Oldest, true, 1).unwrap();
-    assert_eq!(late.look(Time::MIN, &mut bytes), not_yet);
+    assert_eq!(late.look(None, &mut bytes), not_yet);
     output.put(9, 0, b"nine", Until::Now).unwrap();
-    assert_eq!((late.look(Time::MIN, &mut bytes).unwrap().time, &bytes[..4]), (9, &b"nine"[..]));
+    assert_eq!((late.look(None, &mut bytes).unwrap().time, &bytes[..4]), (9, &b"nine"[..]));
 }
 
 /// Threads that read, of which one ends with this, also by a panic.
@@ -235,7 +244,7 @@ fn looks_among_many_puts_see_whole_items_in_order() {
                 let _reads = reads;
                 let (mut bytes, mut last, mut seen) = ([0; 4096], -1, 0);
                 while seen < ENOUGH {
-                    let Ok(look) = input.look(last, &mut bytes) else { continue };
+                    let Ok(look) = input.look(Some(last), &mut bytes) else { continue };
                     assert!(look.time > last, "{} after {last}", look.time);
                     assert_eq!(look.bytes, lengths[look.time as usize % 4]);
                     let parts = bytes[..look.bytes].as_chunks().0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -144,7 +145,7 @@ def _looks(
 ) -> Iterator[tuple[list[Channel], Rates]]:
     before: dict[str, Channel] = {}
     at = time.monotonic()
-    for number in range(count) if count is not None else iter(int, 1):
+    for number in itertools.count() if count is None else range(count):
         channels, now = service.list(), time.monotonic()
         rates = {
             each["name"]: {

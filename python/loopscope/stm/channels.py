@@ -16,10 +16,6 @@ Timeout = float | None
 """Seconds that an operation waits at most; 0: it does not; None: for as long as it takes."""
 
 
-LOWEST = -(2**63)
-"""The lowest time."""
-
-
 class Counts(NamedTuple):
     """What a channel has counted."""
 
@@ -132,7 +128,6 @@ class Input(_Ends):
         `most`: bytes that are copied at most. Does not wait, and takes no lock but for a look in
         many. Raises `NotYet` if its time is not later than `after`, or this connection wants none.
         """
-        after = LOWEST if after is None else after
         return Look(*self._native.look(after, self._slot_bytes if most is None else most))
 
     def range(self, first: int, last: int) -> list[Item]:
