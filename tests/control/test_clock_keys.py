@@ -8,13 +8,12 @@ import hmac
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 
-from loopscope.provider._proto import agent_pb2 as pb
-
 from loopscope.control import Silent
 from loopscope.control.clock_keys import Root
 from loopscope.control.clocks import HostClocks
 from loopscope.experiment import ClockExchange, Clocks
 from loopscope.provider import Host
+from loopscope.provider._proto import agent_pb2 as pb
 
 
 def test_keys_of_pairs_are_those_that_agents_make() -> None:

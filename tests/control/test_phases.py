@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loopscope.provider._proto import agent_pb2 as pb
 
 from loopscope.control.components import Limit
 from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed
@@ -21,6 +20,7 @@ from loopscope.control.progress import Silent
 from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
 from loopscope.provider import AgentError, AgentLost
+from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.printable import printable
 
 

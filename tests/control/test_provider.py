@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from loopscope.provider._proto import agent_pb2 as pb
-
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
 from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
 from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
+from loopscope.provider._proto import agent_pb2 as pb
 
 FILE = """
 name: simulated

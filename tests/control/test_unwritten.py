@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from loopscope.provider._proto import agent_pb2 as pb
-
 from loopscope.control.unwritten import write_unwritten
+from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.timeline.loss import read_loss
 
 SUMS = {"emitted": 30, "recorded": 10, "dropped": 20, "torn": 0}

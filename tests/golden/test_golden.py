@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from loopscope.provider._proto import agent_pb2 as pb
 
 from loopscope import _native
+from loopscope.provider._proto import agent_pb2 as pb
 
 GOLDEN = Path(__file__).resolve().parents[2] / "schema" / "golden"
 

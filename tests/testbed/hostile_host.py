@@ -19,9 +19,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from loopscope.provider._proto import agent_pb2 as pb
 
 from loopscope import __version__
+from loopscope.provider._proto import agent_pb2 as pb
 
 GOLDEN = Path(__file__).resolve().parents[2] / "schema/golden/host"
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from effort import SOAK, cases
 from hostile_host import HostileHost, machine
-from loopscope.provider._proto import agent_pb2 as pb
 
 from loopscope import pipeline
 from loopscope.control import RunFailed, Silent
 from loopscope.control.instant import PrintedLine
 from loopscope.experiment import load
+from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.testbed import kit
 from loopscope.testbed.unpack import UnpackError, unpack
 from loopscope.timeline import RunError, table_error

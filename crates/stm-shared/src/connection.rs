@@ -76,18 +76,13 @@ impl Output {
             PutError::may_end,
             || {
                 let item = NewItem { time, half_width, length, put_ns: now_ns() };
-                inner.operate(Changes::All, |channel| {
-                    let slot = channel.loan(*id)?;
-                    let put = match inner.payload.write(slot) {
-                        Some(memory) => {
-                            memory[..bytes.len()].copy_from_slice(bytes);
-                            let show = || inner.show(slot, item);
-                            channel.put_shown(*id, slot, item, show).map_err(PutError::from)
-                        }
-                        None => Err(Unusable::Damaged.into()),
-                    };
-                    put.inspect_err(|_| _ = channel.give_back(*id, slot))
-                })?
+                let fill = |slot| {
+                    let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
+                    memory[..bytes.len()].copy_from_slice(bytes);
+                    Ok(())
+                };
+                let show = |slot| inner.show(slot, item);
+                inner.operate(Changes::All, |channel| channel.put_new(*id, item, fill, show))?
             },
         )
     }

@@ -234,20 +234,32 @@ impl<W: Words> Channel<W> {
     pub fn loan(&mut self, output: OutputId) -> Result<Slot, LoanError> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(LoanError::NotConnected)?;
+            let slot = channel.slot_for(place)?;
+            channel.take_free(slot);
+            channel.set_state(slot, LOANED + place as u64);
             let at = channel.layout.output(place, LOANS);
             let loans = channel.memory.get(at);
-            if loans >= channel.layout.config.loans.into() {
-                return Err(LoanError::TooManyLoans);
-            }
-            let slot = channel.memory.get(FREE).checked_sub(1).ok_or(LoanError::NoSlot)? as usize;
-            let next = channel.memory.get(channel.layout.slot(slot, NEXT_FREE));
-            channel.memory.set(FREE, next);
-            let count = channel.memory.get(FREE_COUNT);
-            channel.memory.set(FREE_COUNT, count - 1);
-            channel.set_state(slot, LOANED + place as u64);
             channel.memory.set(at, loans + 1);
             Ok(slot as Slot)
         })
+    }
+
+    /// The free slot that an output connection would get.
+    pub(crate) fn slot_for(&self, place: usize) -> Result<usize, LoanError> {
+        let loans = self.memory.get(self.layout.output(place, LOANS));
+        if loans >= self.layout.config.loans.into() {
+            return Err(LoanError::TooManyLoans);
+        }
+        let slot = self.memory.get(FREE).checked_sub(1).ok_or(LoanError::NoSlot)?;
+        Ok(slot as usize)
+    }
+
+    /// Takes the first of the free slots, which is this one.
+    pub(crate) fn take_free(&mut self, slot: usize) {
+        let next = self.memory.get(self.layout.slot(slot, NEXT_FREE));
+        self.memory.set(FREE, next);
+        let count = self.memory.get(FREE_COUNT);
+        self.memory.set(FREE_COUNT, count - 1);
     }
 
     /// Ends a loan without an item.

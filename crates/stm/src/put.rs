@@ -4,16 +4,14 @@ use std::iter;
 
 use crate::channel::Channel;
 use crate::layout::{
-    BOUND, DROPPED, INPUTS, LATE, LOSSY, LOST, NEXT, PUT, PUT_NS, SIZES, SKIPPED, Set, TIME,
+    BOUND, DROPPED, FREE, INPUTS, LATE, LOSSY, LOST, NEXT, PUT, PUT_NS, SIZES, SKIPPED, Set, TIME,
     UNSEEN, VISIBLE,
 };
-use crate::types::{Full, NewItem, Orphans, OutputId, PutError, Slot, Time};
+use crate::types::{Full, LoanError, NewItem, Orphans, OutputId, PutError, Slot, Time};
 use crate::words::Words;
 
 /// What a put does, as it was found before anything has changed.
 struct Plan {
-    /// The place of the output connection.
-    place: usize,
     /// Whether the item can be got then.
     stays: bool,
     /// The place of the item that makes room.
@@ -45,10 +43,38 @@ impl<W: Words> Channel<W> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(PutError::NotConnected)?;
             let slot = channel.loaned(place, slot).ok_or(PutError::NotLoaned)?;
-            let plan = channel.plan(place, item.time)?;
-            if plan.stays && channel.newest().is_none_or(|(_, newest)| newest.time < item.time) {
+            let plan = channel.plan(Some(place), item.time)?;
+            if channel.becomes_newest(&plan, item.time) {
                 show();
             }
+            channel.end_loan(place);
+            channel.carry_out(plan, slot, item);
+            Ok(())
+        })
+    }
+
+    /// Puts an item into a free slot: `loan` and `put_shown` at once.
+    ///
+    /// `fill` is to write the item's bytes to the slot, before `show` is called.
+    ///
+    /// # Errors
+    /// As of `loan` and `put`, and what `fill` answers; the slot is free still.
+    pub fn put_new<E: From<LoanError> + From<PutError>>(
+        &mut self,
+        output: OutputId,
+        item: NewItem,
+        fill: impl FnOnce(Slot) -> Result<(), E>,
+        show: impl FnOnce(Slot),
+    ) -> Result<(), E> {
+        self.whole(|channel| {
+            let place = channel.output(output).ok_or(LoanError::NotConnected)?;
+            let slot = channel.slot_for(place)?;
+            let plan = channel.plan(Some(place), item.time)?;
+            fill(slot as Slot)?;
+            if channel.becomes_newest(&plan, item.time) {
+                show(slot as Slot);
+            }
+            channel.take_free(slot);
             channel.carry_out(plan, slot, item);
             Ok(())
         })
@@ -58,25 +84,37 @@ impl<W: Words> Channel<W> {
     ///
     /// Nothing but `recover` was called since.
     pub fn finish_put(&mut self, slot: Slot, item: NewItem) -> bool {
-        let outputs = 0..self.layout.config.outputs as usize;
-        let Some(place) = outputs.into_iter().find(|place| self.loaned(*place, slot).is_some())
-        else {
-            return false;
-        };
+        let mut outputs = 0..self.layout.config.outputs as usize;
+        let place = outputs.find(|place| self.loaned(*place, slot).is_some());
         let put = self.whole(|channel| {
-            let plan = channel.plan(place, item.time)?;
+            // The bound was looked at before. An item that was there, and is not any more, has a time
+            // that is late: it is not put again.
+            let plan = channel.plan(None, item.time)?;
+            match place {
+                Some(place) => channel.end_loan(place),
+                None if channel.memory.get(FREE) == u64::from(slot) + 1 => {
+                    channel.take_free(slot as usize);
+                }
+                None => return Err(PutError::NotLoaned),
+            }
             channel.carry_out(plan, slot as usize, item);
-            Ok::<_, PutError>(())
+            Ok(())
         });
         put.is_ok()
     }
 
-    /// What a put of a time will do, which fails for no other reason.
-    fn plan(&self, place: usize, time: Time) -> Result<Plan, PutError> {
+    fn becomes_newest(&self, plan: &Plan, time: Time) -> bool {
+        plan.stays && self.newest().is_none_or(|(_, newest)| newest.time < time)
+    }
+
+    /// What a put of a time will do, which fails for no other reason; `place`: of the output connection
+    /// that has promised something.
+    fn plan(&self, place: Option<usize>, time: Time) -> Result<Plan, PutError> {
         if time == Time::MAX {
             return Err(PutError::OutOfRange);
         }
-        let bound = self.memory.time(self.layout.output(place, BOUND));
+        let bound = |place| self.memory.time(self.layout.output(place, BOUND));
+        let bound = place.map_or(Time::MIN, bound);
         if time < bound || time < self.memory.time(LATE) || self.is_gone(time) {
             return Err(PutError::Late);
         }
@@ -96,19 +134,18 @@ impl<W: Words> Channel<W> {
         let stays = has_inputs || self.layout.config.orphans == Orphans::Keep;
         let is_full = self.items().len(&self.memory) >= self.layout.config.capacity as usize;
         let drops = if stays && is_full { Some(self.least_wanted(time)?) } else { None };
-        Ok(Plan { place, stays, drops })
+        Ok(Plan { stays, drops })
     }
 
     fn carry_out(&mut self, plan: Plan, slot: usize, item: NewItem) {
         let NewItem { time, half_width, length, put_ns } = item;
-        let Plan { place, stays, drops } = plan;
+        let Plan { stays, drops } = plan;
         self.clear(slot, Set::Given);
         self.clear(slot, Set::Held);
         self.offer(slot, time);
         if let Some(at) = drops {
             self.drop_item(at);
         }
-        self.end_loan(place);
         let put = self.memory.get(PUT);
         self.memory.set(PUT, put + 1);
         let next = self.memory.time(NEXT).max(time + 1);

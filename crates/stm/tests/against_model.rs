@@ -60,6 +60,10 @@ const ANSWERS: &[(&str, &[&str])] = &[
     ("Loan", &["Ok", "NotConnected", "TooManyLoans", "NoSlot"]),
     ("GiveBack", &["Ok", "NotConnected", "NotLoaned"]),
     ("Put", &["Ok", "NotConnected", "NotLoaned", "OutOfRange", "Late", "Exists", "Full"]),
+    (
+        "PutNew",
+        &["Ok", "NotConnected", "TooManyLoans", "NoSlot", "OutOfRange", "Late", "Exists", "Full"],
+    ),
     ("Put with a drop", &["Ok"]),
     ("Put for nobody", &["Ok"]),
     ("Bound", &["Ok", "NotConnected"]),

@@ -1,6 +1,7 @@
 //! An operation is whole or has not been, wherever its process ends: after each of its writes.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -73,7 +74,7 @@ impl User {
         let some_input = input.copied().unwrap_or(InputId(1 << 20));
         let some_output = output.copied().unwrap_or(OutputId(1 << 20));
         let channel = &mut self.channel;
-        match draw.below(22) {
+        match draw.below(24) {
             0 => {
                 let from = [From::Oldest, From::Newest, From::Next, From::At(time)];
                 let from = from[draw.below(4) as usize];
@@ -110,6 +111,12 @@ impl User {
             17 => _ = channel.range(some_input, time, time + 2),
             18 => _ = channel.consume(some_input, time),
             19 => _ = channel.consume_until(some_input, time),
+            20 | 21 => {
+                let item = NewItem { time, half_width: 0, length: 8, put_ns: time };
+                let put =
+                    channel.put_new(some_output, item, |_| Ok::<_, Box<dyn Error>>(()), |_| ());
+                self.front += i64::from(put.is_ok());
+            }
             _ => _ = channel.release(some_input, time),
         }
     }

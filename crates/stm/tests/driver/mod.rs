@@ -25,6 +25,13 @@ macro_rules! operations {
         pub trait Subject {
             fn new(config: &Config) -> Self;
             $(fn $name(&mut self, $($arg: $kind),*) -> $answer;)*
+
+            /// A loan and a put at once; the slot.
+            fn put_new(&mut self, id: OutputId, item: NewItem) -> Result<Slot, NewError> {
+                let slot = self.loan(id)?;
+                self.put(id, slot, item).inspect_err(|_| _ = self.give_back(id, slot))?;
+                Ok(slot)
+            }
         }
 
         impl Subject for Model {
@@ -45,6 +52,22 @@ macro_rules! operations {
             $(fn $name(&mut self, $($arg: $kind),*) -> $answer {
                 self.0.$name($($arg),*)
             })*
+
+            fn put_new(&mut self, id: OutputId, item: NewItem) -> Result<Slot, NewError> {
+                let (mut filled, mut shown) = (None, None);
+                let fill = |slot| {
+                    filled = Some(slot);
+                    Ok::<_, NewError>(())
+                };
+                let dropped = self.0.counts().dropped;
+                self.0.put_new(id, item, fill, |slot| shown = Some(slot))?;
+                let newest = self.0.newest().filter(|(_, newest)| newest.time == item.time);
+                // Where the newest item made room for it, it is not shown before.
+                if shown.is_some() || self.0.counts().dropped == dropped {
+                    assert_eq!(shown, newest.map(|(slot, _)| slot), "what is shown is the newest");
+                }
+                Ok(filled.unwrap())
+            }
         }
     };
 }
@@ -69,6 +92,34 @@ operations! {
     consume_until(id: InputId, time: Time) -> Result<(), ConsumeError>;
     counts() -> Counts;
     input_counts(id: InputId) -> Result<InputCounts, LeaveError>;
+}
+
+/// Why there is no new item.
+#[derive(PartialEq)]
+pub enum NewError {
+    Loan(LoanError),
+    Put(PutError),
+}
+
+impl Debug for NewError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NewError::Loan(error) => error.fmt(f),
+            NewError::Put(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::convert::From<LoanError> for NewError {
+    fn from(error: LoanError) -> NewError {
+        NewError::Loan(error)
+    }
+}
+
+impl std::convert::From<PutError> for NewError {
+    fn from(error: PutError) -> NewError {
+        NewError::Put(error)
+    }
 }
 
 /// How often each operation has given each answer.
@@ -208,10 +259,14 @@ impl<S: Subject> Pair<'_, S> {
         )
     }
 
-    /// A new loan must not be of a slot that is in use.
-    fn check_loan(&self, slot: Slot) -> Result<(), String> {
+    /// The subject's slots that are in use.
+    fn used(&self) -> BTreeSet<Slot> {
         let items = self.model.times().into_iter().map(|time| self.placed[&time]);
-        let used: BTreeSet<Slot> = items.chain(self.loans.iter().map(|l| l.subject)).collect();
+        items.chain(self.loans.iter().map(|l| l.subject)).collect()
+    }
+
+    /// A new loan must not be of a slot that was in use.
+    fn check_loan(&self, slot: Slot, used: &BTreeSet<Slot>) -> Result<(), String> {
         if slot < self.config.slots && !used.contains(&slot) {
             return Ok(());
         }
@@ -271,6 +326,7 @@ impl<S: Subject> Pair<'_, S> {
             | Op::Loan(who)
             | Op::GiveBack(who, _)
             | Op::Put(who, ..)
+            | Op::PutNew(who, ..)
             | Op::Bound(who, _) => match find(&self.outputs, who) {
                 Some(output) => self.step_output(op, kind, output),
                 None => Ok(()),
@@ -301,10 +357,11 @@ impl<S: Subject> Pair<'_, S> {
                 self.compare(call, &kind, model, subject)
             }
             Op::Loan(_) => {
+                let used = self.used();
                 let (model, subject) = (self.model.loan(id), self.subject.loan(subject_id));
                 self.compare(call, &kind, model.map(|_| ()), subject.map(|_| ()))?;
                 if let (Ok(model), Ok(subject)) = (model, subject) {
-                    self.check_loan(subject)?;
+                    self.check_loan(subject, &used)?;
                     self.loans.push(Loan { output, model, subject });
                 }
                 Ok(())
@@ -342,6 +399,25 @@ impl<S: Subject> Pair<'_, S> {
                     }
                 }
                 self.compare(format!("{call} slot {subject_slot} {item:?}"), how, model, subject)
+            }
+            Op::PutNew(_, time, half_width) => {
+                let (used, put_ns) = (self.used(), self.trace.len() as i64);
+                let (time, length) = (self.at(time), 64 + put_ns as u32);
+                let item = NewItem { time, half_width, length, put_ns };
+                let (model, subject) =
+                    (self.model.put_new(id, item), self.subject.put_new(subject_id, item));
+                let slot = subject.as_ref().ok().copied();
+                let (model, subject) = (model.map(|_| ()), subject.map(|_| ()));
+                let is_put = model.is_ok();
+                self.compare(format!("{call} {item:?}"), &kind, model, subject)?;
+                if let Some(slot) = slot.filter(|_| is_put) {
+                    self.check_loan(slot, &used)?;
+                    self.placed.insert(time, slot);
+                    if !EXTREMES.contains(&time) {
+                        self.front = self.front.max(time);
+                    }
+                }
+                Ok(())
             }
             Op::Bound(_, time) => {
                 let time = self.at(time);
