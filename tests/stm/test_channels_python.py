@@ -242,10 +242,10 @@ def test_what_has_a_buffer_is_put(channel: stm.Channel) -> None:
 def test_a_wait_ends_when_the_item_comes_and_by_a_signal(channel: stm.Channel) -> None:
     out, into = channel.output(), channel.input()
     later = threading.Timer(0.3, out.put, (7, b"later"))
-    later.start()
     began = time.monotonic()
+    later.start()
     item = into.get(7)
-    assert 0.2 < time.monotonic() - began and bytes(item) == b"later"
+    assert time.monotonic() - began > 0.29 and bytes(item) == b"later"
     assert item.age_ns < (time.monotonic() - began) * 1e9
     later.join()
 
