@@ -122,8 +122,8 @@ def timers_fire_when_they_are_due(run: Run, read: dict[str, Any]) -> None:
     assert [each[0] for each in fired] == [number for number, *_ in woke]
     ((begin,),) = run.relation("own.before").project("ts").fetchall()
     for (number, at, err), (_, woke_at, woke_err) in zip(fired, woke, strict=True):
-        # Clocks may run by 200 ppm faster than the one that it sleeps by.
-        assert at + err >= begin + number * PERIOD_NS * (1 - 200e-6), number
+        # The kernel may have the clock that it sleeps by run faster by 500 ppm (adjtimex(2)).
+        assert at + err >= begin + number * PERIOD_NS * (1 - 500e-6), number
         assert at <= woke_at + err + woke_err, number
     told = read["watched"]
     assert told["tick"]["events"] == {"fired": TICKS} and told["tick"]["missing"] == 0

@@ -135,7 +135,7 @@ impl StmService {
         self.ask(py, |client| client.create(name, &options))
     }
 
-    fn open(&self, py: Python<'_>, name: &str, puts: bool) -> PyResult<StmChannel> {
+    fn channel(&self, py: Python<'_>, name: &str, puts: bool) -> PyResult<StmChannel> {
         self.ask(py, |client| client.open(name, puts)).map(StmChannel)
     }
 

@@ -211,7 +211,7 @@ def _process(number: int | None) -> str:
     if number is None:
         return "a process that has ended"
     try:
-        name = Path(f"/proc/{number}/comm").read_text("utf-8", errors="replace").strip()
+        name = Path(f"/proc/{number}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return f"process {number}"
     return f"{name} ({number})"

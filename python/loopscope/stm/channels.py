@@ -310,11 +310,14 @@ class Service(_Ends):
             discard_orphans=orphans == "discard",
             drop_when_full=full == "drop",
         )
-        return self.open(name, puts=True)
+        return self._opened(name, puts=True)
 
     def open(self, name: str, *, puts: bool = False) -> Channel:
         """A channel that is there; `puts`: to put items, too. Raises `StmError` without one."""
-        return Channel(name, self._native.open(name, puts))
+        return self._opened(name, puts)
+
+    def _opened(self, name: str, puts: bool) -> Channel:
+        return Channel(name, self._native.channel(name, puts))
 
     def list(self) -> list[dict[str, Any]]:
         """The channels, and what they have, as ``loopscope stm list --json`` prints them."""
