@@ -129,7 +129,6 @@ class StmLoan:
     address: int
     bytes: int
     def put(self, time: int, half_width: int, bytes: int, timeout_s: float | None) -> None: ...
-    def give_back(self) -> None: ...
 
 class StmItem:
     time: int

@@ -252,7 +252,8 @@ impl StmInput {
         got.map(StmItem::new).map_err(raised)
     }
 
-    /// The newest item, if it is later than `after`: its time, half-width, instant of its put, bytes, and how many it has.
+    /// The newest item, if it is later than `after`: its time, half-width, instant of its put, the bytes
+    /// that were copied, and how many it has.
     fn look<'py>(
         &self,
         py: Python<'py>,
@@ -359,10 +360,6 @@ impl StmLoan {
             })
         })?;
         put.map_err(raised)
-    }
-
-    fn give_back(&self, py: Python<'_>) {
-        py.detach(|| drop(self.loan.take()));
     }
 }
 

@@ -70,7 +70,7 @@ fn there<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Failure> {
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(format!("NULL is given for {what}")))
 }
 
-/// As [`there`], for what several threads may use.
+/// What a pointer points to that several threads may use; an error where it is NULL.
 fn shared<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: it was given out as a Box, or points to the caller's memory; nobody writes it.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(format!("NULL is given for {what}")))

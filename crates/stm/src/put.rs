@@ -58,7 +58,7 @@ impl<W: Words> Channel<W> {
     /// `fill` is to write the item's bytes to the slot, before `show` is called.
     ///
     /// # Errors
-    /// As of `loan` and `put`, and what `fill` answers; the slot is free still.
+    /// `loan` or `put` would fail, or `fill` does. The slot is free then.
     pub fn put_new<E: From<LoanError> + From<PutError>>(
         &mut self,
         output: OutputId,
