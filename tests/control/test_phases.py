@@ -99,7 +99,7 @@ def drive(
             for i, (name, agent) in enumerate(zip(experiment.hosts, agents, strict=True), 1)
         }
         bed: Any = SimpleNamespace(hosts=hosts, router=None, links_at_hosts=False, kernels={})
-        repeat = Repeat(experiment, bed, Silent())
+        repeat = Repeat(experiment, bed, "test", Silent())
         watchers = [asyncio.create_task(repeat._watch(bed.hosts[name])) for name in bed.hosts]
         try:
             await work(repeat, *agents)

@@ -64,6 +64,9 @@ fn wait<T: Send, E: Send>(
     let length = length.map_err(|why| PyValueError::new_err(format!("timeout: {why}")))?;
     // One that is too long to be an instant is for ever.
     let end = length.and_then(|length| Instant::now().checked_add(length));
+    if length == Some(Duration::ZERO) {
+        return Ok(py.detach(|| operation(Until::Now)));
+    }
     loop {
         let slice = Instant::now() + SLICE;
         let last = end.filter(|end| *end <= slice);

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loopscope_stm::{Channel, Config, NewItem, Slot};
+use loopscope_stm::{Channel, Config, NewItem, Slot, Time};
 
 use crate::error::Unusable;
+use crate::events::{Call, Calling, Events, Interval};
 use crate::lock::{self, Left, Word as _};
-use crate::mapping::{Control, Head, Own, Payload, Words};
+use crate::mapping::{Control, Own, Payload, Words};
 use crate::newest::Seen;
 use crate::{futex, parties};
 
@@ -43,6 +43,15 @@ pub(crate) enum Changes {
     All,
 }
 
+/// What an operation waits for.
+#[derive(Clone, Copy)]
+pub(crate) enum Awaited {
+    /// One that can be got.
+    Item,
+    /// Of an item that is to be put.
+    Room,
+}
+
 /// The mappings of a channel's files, and the process's entry in it.
 pub(crate) struct Attached {
     pub(crate) control: Control,
@@ -53,6 +62,8 @@ pub(crate) struct Attached {
     pub(crate) config: Config,
     /// When this process last looked for processes that were killed.
     pub(crate) looked: Mutex<Instant>,
+    /// What is recorded; None where the channel has no name that events can have.
+    pub(crate) events: Option<Events>,
 }
 
 impl Attached {
@@ -69,6 +80,8 @@ impl Attached {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let is_gone = |owner| parties::is_gone(self.control.entries(), owner);
         let left = lock::take(&head.lock.0, self.owner, is_gone);
+        let tells = self.events.filter(|events| events.collected.enabled());
+        channel.tell_collected(tells.is_some());
         let done = catch_unwind(AssertUnwindSafe(|| {
             if left == Left::Unfinished {
                 channel.recover();
@@ -89,6 +102,11 @@ impl Attached {
         if !matches!(changes, Changes::Nothing) {
             _ = catch_unwind(AssertUnwindSafe(|| self.show_newest(&channel)));
         }
+        if let Some(events) = tells
+            && done.is_ok()
+        {
+            channel.take_collected().into_iter().for_each(|item| events.collected(item));
+        }
         let (came, freed) = match changes {
             Changes::Nothing => (false, false),
             Changes::Came => (true, false),
@@ -105,6 +123,11 @@ impl Attached {
             }
         }
         done.map_err(|_| Unusable::Damaged)
+    }
+
+    /// Records until it is dropped that a thread calls something.
+    pub(crate) fn calls(&self, call: Call) -> Calling {
+        Calling::new(self.events, call)
     }
 
     /// The newest item, if it is seen without the lock.
@@ -125,9 +148,12 @@ impl Attached {
         }
     }
 
-    /// Shows an item that is being put as the newest one.
-    pub(crate) fn show(&self, slot: Slot, item: NewItem) {
-        if let Some(bytes) = self.payload.read(slot, item.length as usize) {
+    /// Records that an item is being put, and shows it if it is the newest one.
+    pub(crate) fn show(&self, slot: Slot, item: NewItem, is_newest: bool) {
+        if let Some(events) = self.events {
+            events.put(item.time, item.length);
+        }
+        if is_newest && let Some(bytes) = self.payload.read(slot, item.length as usize) {
             self.control.head().newest.write(Some((slot, item)), bytes);
         }
     }
@@ -145,23 +171,32 @@ impl Attached {
         }
     }
 
-    /// Repeats an attempt while it is answered by what may change, until an instant.
+    /// Repeats an attempt while it is answered by what may change, until an instant. `time_of`: of the
+    /// item that the thread has waited for.
     pub(crate) fn wait<T, E: std::convert::From<Unusable>>(
         &self,
         until: Until,
-        signal: impl Fn(&Head) -> &AtomicU32,
+        awaited: Awaited,
         may_change: impl Fn(&E) -> bool,
         mut attempt: impl FnMut() -> Result<T, E>,
+        time_of: impl Fn(&T) -> Option<Time>,
     ) -> Result<T, E> {
-        let signal = signal(self.control.head());
-        loop {
+        let head = self.control.head();
+        let (signal, recorded) = match awaited {
+            Awaited::Item => (&head.came.0, self.events.map(|events| events.get_wait)),
+            Awaited::Room => (&head.freed.0, self.events.map(|events| events.put_wait)),
+        };
+        let mut begun: Option<Interval> = None;
+        let done = loop {
             let value = futex::value(signal);
             let error = match attempt() {
                 Err(error) if may_change(&error) => error,
-                done => return done,
+                done => break done,
             };
-            if self.looks()? {
-                continue;
+            match self.looks() {
+                Ok(false) => (),
+                Ok(true) => continue,
+                Err(error) => break Err(error.into()),
             }
             let left = match until {
                 Until::Now => Duration::ZERO,
@@ -169,10 +204,17 @@ impl Attached {
                 Until::Forever => LOOK_EVERY,
             };
             if left.is_zero() {
-                return Err(error);
+                break Err(error);
+            }
+            if begun.is_none() {
+                begun = recorded.inspect(|wait| wait.begins());
             }
             futex::wait(signal, value, left.min(LOOK_EVERY));
+        };
+        if let Some(wait) = begun {
+            wait.ends(done.as_ref().ok().and_then(time_of));
         }
+        done
     }
 
     /// Ends the connections of processes that were killed, if it last did so some time ago; whether there

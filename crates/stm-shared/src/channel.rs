@@ -10,10 +10,12 @@ use std::time::Instant;
 use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 
 use crate::attached::{Attached, Changes, finish, never};
-use crate::connection::{Input, Output};
 use crate::error::{ConnectError, FileError, Unusable};
+use crate::events::Events;
+use crate::input::Input;
 use crate::lock::{self, Left};
 use crate::mapping::{self, Control, Own, Payload, Words};
+use crate::output::Output;
 use crate::parties::{self, Process};
 use crate::room;
 
@@ -97,6 +99,15 @@ impl Shared {
     /// # Errors
     /// They are no channel of this version, as many processes use it as may, or the system refuses.
     pub fn open(control: &File, payload: &File) -> Result<Shared, FileError> {
+        Shared::open_named(control, payload, None)
+    }
+
+    /// The same; what this process does is recorded as events of the group of the channel's name.
+    pub(crate) fn open_named(
+        control: &File,
+        payload: &File,
+        name: Option<&str>,
+    ) -> Result<Shared, FileError> {
         let process = Process::own().map_err(FileError::system("cannot tell when we began"))?;
         let own = Own::new().map_err(FileError::system("cannot map a page"))?;
         let control = Control::of(control, |head| {
@@ -138,7 +149,8 @@ impl Shared {
         let config = *channel.config();
         let channel = Mutex::new(channel);
         let looked = Mutex::new(Instant::now());
-        let inner = Attached { control, payload, own, owner, channel, config, looked };
+        let events = name.and_then(Events::of);
+        let inner = Attached { control, payload, own, owner, channel, config, looked, events };
         Ok(Shared { inner: Arc::new(inner) })
     }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::address;
 use crate::channel::{Options, Shared};
 use crate::error::{FileError, Kind};
-use crate::wire::{Answer, Listed, Request, Wire, receive, send};
+use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
 /// Why the service does not do something.
 #[derive(Debug, Error)]
@@ -54,7 +55,7 @@ impl Client {
     /// There is none, or it refuses, because this process is another user's or in another PID namespace.
     pub fn connect(path: &Path) -> Result<Client, ServiceError> {
         let no_service = |cause| ServiceError::NoService { path: path.into(), cause };
-        let stream = UnixStream::connect(path).map_err(no_service)?;
+        let stream = address::connect(path).map_err(no_service)?;
         let mut client = Client { stream };
         client.ask(&Request::Hello { pid: std::process::id() })?;
         Ok(client)
@@ -65,7 +66,7 @@ impl Client {
     /// # Errors
     /// See [`ServiceError`].
     pub fn create(&mut self, name: &str, options: &Options) -> Result<bool, ServiceError> {
-        let (name, options) = (name.into(), Wire::new(options));
+        let (name, options) = (name.into(), Settings::new(options));
         match self.ask(&Request::Create { name, options })? {
             (Answer::Done(is_new), _) => Ok(is_new),
             other => Err(unexpected(&other.0)),
@@ -79,7 +80,7 @@ impl Client {
     pub fn open(&mut self, name: &str, puts: bool) -> Result<Shared, ServiceError> {
         let (answer, files) = self.ask(&Request::Open { name: name.into(), puts })?;
         match <[File; 2]>::try_from(files) {
-            Ok([control, payload]) => Ok(Shared::open(&control, &payload)?),
+            Ok([control, payload]) => Ok(Shared::open_named(&control, &payload, Some(name))?),
             Err(_) => Err(unexpected(&answer)),
         }
     }

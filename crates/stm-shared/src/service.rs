@@ -21,35 +21,21 @@ use nix::unistd::geteuid;
 
 use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
 
+use crate::address;
 use crate::attached::{Changes, never};
 use crate::channel::{Files, Shared};
-use crate::connection::now_ns;
 use crate::mapping::Words;
+use crate::output::now_ns;
 use crate::parties::{self, Process};
-use crate::wire::{Answer, Connected, Held, Listed, Request, Wire, receive, send};
+use crate::wire::{Answer, Connected, Held, Listed, Request, Settings, receive, send};
 
-/// The environment variable that says where the service's socket is.
-const VARIABLE: &str = "LOOPSCOPE_STM";
 /// Bytes of a channel's name, at most.
 const LONGEST: usize = 100;
-
-/// Where the service's socket is: what `LOOPSCOPE_STM` says, else a file of the user's runtime
-/// directory, else one of a directory in /tmp that belongs to the user alone.
-pub fn socket_path() -> PathBuf {
-    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        return path.into();
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    match runtime {
-        Some(runtime) => Path::new(&runtime).join("loopscope-stm/socket"),
-        None => format!("/tmp/loopscope-stm-{}/socket", geteuid()).into(),
-    }
-}
 
 struct Entry {
     files: Files,
     channel: Shared,
-    options: Wire,
+    options: Settings,
 }
 
 type Channels = Arc<Mutex<BTreeMap<String, Entry>>>;
@@ -71,35 +57,36 @@ impl Service {
     /// # Errors
     /// Another service is there, or the directory is another user's.
     pub fn listen(path: &Path) -> io::Result<Service> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let mut made = None;
-        if !folder.as_os_str().is_empty() {
-            match DirBuilder::new().mode(0o700).create(folder) {
-                Ok(()) => made = Some(folder.into()),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
-                Err(error) => return Err(error),
-            }
-            let found = fs::metadata(folder)?;
-            // In a sticky directory, as /tmp is, others cannot take our files away.
-            let is_sticky = found.mode() & 0o1000 != 0;
-            let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
-            if !is_sticky && !is_ours {
-                let what = format!("other users may write to {}", folder.display());
-                return Err(io::Error::other(what));
-            }
-        }
-        if UnixStream::connect(path).is_ok() {
+        let is_file = address::is_file(path);
+        let made = if is_file { folder_of(path)? } else { None };
+        if address::connect(path).is_ok() {
             let what = format!("a service of channels is at {} already", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
         // What is there belongs to a service that was killed.
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        match is_file.then(|| fs::remove_file(path)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => (),
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = address::bind(path)?;
         let (channels, watched) = Default::default();
         Ok(Service { listener, path: path.into(), made, channels, watched })
+    }
+
+    /// Makes a channel; whether it is new. One of this name may be there with the same options.
+    ///
+    /// # Errors
+    /// Why it refuses.
+    pub fn create(&self, name: &str, settings: Settings) -> Result<bool, String> {
+        create(&mut lock(&self.channels), name.into(), settings)
+    }
+
+    /// The channels and what they have, or why that cannot be told.
+    ///
+    /// # Errors
+    /// A channel is damaged.
+    pub fn list(&self) -> Result<Vec<Listed>, String> {
+        lock(&self.channels).iter().map(|(name, entry)| listed(name, &entry.channel)).collect()
     }
 
     /// Serves processes until there is something to read from a descriptor.
@@ -145,13 +132,37 @@ impl Service {
     }
 }
 
+/// Makes the directory of a socket where it is not there, and returns it then.
+fn folder_of(path: &Path) -> io::Result<Option<PathBuf>> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    if folder.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let made = match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => Some(folder.into()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+        Err(error) => return Err(error),
+    };
+    let found = fs::metadata(folder)?;
+    // In a sticky directory, as /tmp is, others cannot take our files away.
+    let is_sticky = found.mode() & 0o1000 != 0;
+    let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
+    if !is_sticky && !is_ours {
+        let what = format!("other users may write to {}", folder.display());
+        return Err(io::Error::other(what));
+    }
+    Ok(made)
+}
+
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        _ = fs::remove_file(&self.path);
+        if address::is_file(&self.path) {
+            _ = fs::remove_file(&self.path);
+        }
         // There may be other files in it.
         _ = self.made.as_ref().map(fs::remove_dir);
     }
@@ -176,7 +187,9 @@ fn answer(stream: &UnixStream, process: UnixCredentials, channels: &Channels) ->
                 }
             }
             _ if !is_known => refused("say first who you are".into()),
-            Request::Create { name, options } => create(&mut channels, name, options),
+            Request::Create { name, options } => {
+                create(&mut channels, name, options).map_or_else(refused, Answer::Done)
+            }
             Request::Open { name, puts } => match channels.get(&name) {
                 None => refused(unknown(&name, &channels)),
                 Some(Entry { files, .. }) => {
@@ -201,35 +214,33 @@ fn answer(stream: &UnixStream, process: UnixCredentials, channels: &Channels) ->
     Ok(())
 }
 
-fn create(channels: &mut BTreeMap<String, Entry>, name: String, options: Wire) -> Answer {
-    if let Some(entry) = channels.get(&name) {
-        return if entry.options == options {
-            Answer::Done(false)
+/// Makes a channel; whether it is new.
+fn create(
+    channels: &mut BTreeMap<String, Entry>,
+    name: String,
+    options: Settings,
+) -> Result<bool, String> {
+    if let Some(Entry { options: others, .. }) = channels.get(&name) {
+        return if *others == options {
+            Ok(false)
         } else {
-            Answer::Refused(format!(
-                "there is a channel {name} with other options: {}",
-                entry.options
-            ))
+            Err(format!("there is a channel {name} with other options: {others}"))
         };
     }
     let is_name = !name.is_empty() && name.len() <= LONGEST && !name.chars().any(char::is_control);
     if !is_name {
-        return Answer::Refused(format!(
+        return Err(format!(
             "a channel's name has 1 to {LONGEST} bytes without control characters, and is not {name:?}"
         ));
     }
     // The service itself uses it, too.
     let mut needed = options.options();
     needed.processes = needed.processes.saturating_add(u32::from(needed.processes > 0));
-    let made = Files::create(&needed)
-        .and_then(|files| Ok((Shared::open(&files.control, &files.payload)?, files)));
-    match made {
-        Ok((channel, files)) => {
-            channels.insert(name, Entry { files, channel, options });
-            Answer::Done(true)
-        }
-        Err(error) => Answer::Refused(error.to_string()),
-    }
+    let files = Files::create(&needed).map_err(|error| error.to_string())?;
+    let opened = Shared::open_named(&files.control, &files.payload, Some(&name));
+    let channel = opened.map_err(|error| error.to_string())?;
+    channels.insert(name, Entry { files, channel, options });
+    Ok(true)
 }
 
 fn unknown(name: &str, channels: &BTreeMap<String, Entry>) -> String {

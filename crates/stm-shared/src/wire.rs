@@ -28,7 +28,7 @@ pub(crate) enum Request {
     /// The first one: who asks.
     Hello { pid: u32 },
     /// A new channel, or the one of this name if it was made with the same options.
-    Create { name: String, options: Wire },
+    Create { name: String, options: Settings },
     /// The files of a channel; `puts`: those of the items for writing, too.
     Open { name: String, puts: bool },
     /// All channels and what they have.
@@ -47,10 +47,10 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// [`Options`] by their names.
+/// [`Options`] by their names, as a document says them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wire {
+pub struct Settings {
     capacity: u32,
     slots: u32,
     item_bytes: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Wire {
     drop_when_full: bool,
 }
 
-impl fmt::Display for Wire {
+impl fmt::Display for Settings {
     /// `capacity 4, slots 6, …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(serde_json::Value::Object(all)) = serde_json::to_value(self) else {
@@ -75,10 +75,10 @@ impl fmt::Display for Wire {
     }
 }
 
-impl Wire {
-    pub(crate) fn new(options: &Options) -> Wire {
+impl Settings {
+    pub(crate) fn new(options: &Options) -> Settings {
         let Options { config, item_bytes, processes } = *options;
-        Wire {
+        Settings {
             capacity: config.capacity,
             slots: config.slots,
             item_bytes,

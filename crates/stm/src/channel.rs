@@ -11,8 +11,8 @@ use crate::layout::{
 use crate::memory::{Memory, log_words};
 use crate::ring::Ring;
 use crate::types::{
-    Config, Counts, From, InputCounts, InputId, JoinError, LeaveError, LoanError, OutputId, Slot,
-    Time,
+    Collected, Config, Counts, From, InputCounts, InputId, JoinError, LeaveError, LoanError,
+    OutputId, Slot, Time,
 };
 use crate::words::Words;
 
@@ -23,6 +23,8 @@ pub(crate) const NO_INPUT: Time = Time::MAX;
 pub struct Channel<W> {
     pub(crate) memory: Memory<W>,
     pub(crate) layout: Layout,
+    /// What `take_collected` returns; None: nobody asks for it.
+    pub(crate) told: Option<Vec<Collected>>,
 }
 
 impl<W: Words> Channel<W> {
@@ -53,7 +55,7 @@ impl<W: Words> Channel<W> {
         words.store(FREE_COUNT, config.slots.into());
         layout.write(&words);
         let memory = Memory::new(words, layout.log(), layout.room);
-        Some(Channel { memory, layout })
+        Some(Channel { memory, layout, told: None })
     }
 
     /// The channel that another one has made; undoes what was interrupted.
@@ -63,12 +65,24 @@ impl<W: Words> Channel<W> {
         let layout = Layout::read(&words)?;
         let mut memory = Memory::new(words, layout.log(), layout.room);
         memory.undo();
-        Some(Channel { memory, layout })
+        Some(Channel { memory, layout, told: None })
     }
 
     /// Undoes what the last owner of the lock has begun and not ended; whether there was anything.
     pub fn recover(&mut self) -> bool {
         self.memory.undo()
+    }
+
+    /// Whether operations keep for `take_collected` which items they collect.
+    pub fn tell_collected(&mut self, tells: bool) {
+        if tells != self.told.is_some() {
+            self.told = tells.then(Vec::new);
+        }
+    }
+
+    /// The items that operations have collected since the last call, in their order.
+    pub fn take_collected(&mut self) -> Vec<Collected> {
+        self.told.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The words of the log. Between operations they mean nothing.
@@ -322,10 +336,14 @@ impl<W: Words> Channel<W> {
         &mut self,
         operation: impl FnOnce(&mut Channel<W>) -> Result<T, E>,
     ) -> Result<T, E> {
+        let told = self.told.as_ref().map_or(0, Vec::len);
         let done = operation(self);
         match done {
             Ok(_) => self.memory.keep(),
-            Err(_) => _ = self.memory.undo(),
+            Err(_) => {
+                self.memory.undo();
+                self.told.iter_mut().for_each(|all| all.truncate(told));
+            }
         }
         done
     }

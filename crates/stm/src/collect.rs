@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::channel::{Channel, NO_INPUT};
 use crate::layout::{AHEAD, ALL_AHEAD, COLLECTED, FLOOR, HELD, HIDDEN, INPUTS, LATE, Set, VISIBLE};
 use crate::ring::Ring;
-use crate::types::{ConsumeError, InputId, Orphans, Time};
+use crate::types::{Collected, ConsumeError, InputId, Orphans, Time};
 use crate::words::Words;
 
 impl<W: Words> Channel<W> {
@@ -166,7 +166,7 @@ impl<W: Words> Channel<W> {
         }
         if self.is_empty(slot, Set::Held) {
             self.items().remove(&mut self.memory, at);
-            self.collected(slot);
+            self.collected(slot, time, false);
         } else {
             self.set_state(slot, HIDDEN);
         }
@@ -188,7 +188,7 @@ impl<W: Words> Channel<W> {
                     gone.push(self.slot_time(slot));
                 }
                 if self.is_empty(slot, Set::Held) {
-                    self.collected(slot);
+                    self.collected(slot, self.slot_time(slot), false);
                     continue;
                 }
                 self.set_state(slot, HIDDEN);
@@ -214,8 +214,11 @@ impl<W: Words> Channel<W> {
                 || self.layout.config.orphans == Orphans::Discard)
     }
 
-    /// Frees a slot whose item was put.
-    pub(crate) fn collected(&mut self, slot: usize) {
+    /// Frees a slot whose item was put; `dropped`: to make room.
+    pub(crate) fn collected(&mut self, slot: usize, time: Time, dropped: bool) {
+        if let Some(told) = &mut self.told {
+            told.push(Collected { time, dropped });
+        }
         let collected = self.memory.get(COLLECTED);
         self.memory.set(COLLECTED, collected + 1);
         self.free(slot);

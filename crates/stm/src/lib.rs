@@ -18,8 +18,8 @@ mod words;
 pub use channel::Channel;
 
 pub use types::{
-    Config, ConsumeError, Counts, From, Full, GetError, Got, InputCounts, InputId, InputStatus,
-    ItemStatus, JoinError, LeaveError, LoanError, NewItem, Orphans, OutputId, OutputStatus,
-    PutError, Slot, Time, Which,
+    Collected, Config, ConsumeError, Counts, From, Full, GetError, Got, InputCounts, InputId,
+    InputStatus, ItemStatus, JoinError, LeaveError, LoanError, NewItem, Orphans, OutputId,
+    OutputStatus, PutError, Slot, Time, Which,
 };
 pub use words::Words;

@@ -24,12 +24,13 @@ impl<W: Words> Channel<W> {
     /// # Errors
     /// See [`PutError`]. The slot is still on loan then, if it was.
     pub fn put(&mut self, output: OutputId, slot: Slot, item: NewItem) -> Result<(), PutError> {
-        self.put_shown(output, slot, item, || ())
+        self.put_shown(output, slot, item, |_| ())
     }
 
-    /// The same; calls `show` as soon as it is sure that the item becomes the newest one.
+    /// The same; calls `show` as soon as it is sure of it, with whether the item becomes the newest one.
     ///
-    /// Where the process ends after that, [`Channel::finish_put`] does the rest.
+    /// Where it does and `show` shows it, and the process ends after that, [`Channel::finish_put`] does
+    /// the rest.
     ///
     /// # Errors
     /// See [`PutError`]. `show` has not been called then.
@@ -38,15 +39,13 @@ impl<W: Words> Channel<W> {
         output: OutputId,
         slot: Slot,
         item: NewItem,
-        show: impl FnOnce(),
+        show: impl FnOnce(bool),
     ) -> Result<(), PutError> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(PutError::NotConnected)?;
             let slot = channel.loaned(place, slot).ok_or(PutError::NotLoaned)?;
             let plan = channel.plan(Some(place), item.time)?;
-            if channel.becomes_newest(&plan, item.time) {
-                show();
-            }
+            show(channel.becomes_newest(&plan, item.time));
             channel.end_loan(place);
             channel.carry_out(plan, slot, item);
             Ok(())
@@ -64,16 +63,14 @@ impl<W: Words> Channel<W> {
         output: OutputId,
         item: NewItem,
         fill: impl FnOnce(Slot) -> Result<(), E>,
-        show: impl FnOnce(Slot),
+        show: impl FnOnce(Slot, bool),
     ) -> Result<(), E> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(LoanError::NotConnected)?;
             let slot = channel.slot_for(place)?;
             let plan = channel.plan(Some(place), item.time)?;
             fill(slot as Slot)?;
-            if channel.becomes_newest(&plan, item.time) {
-                show(slot as Slot);
-            }
+            show(slot as Slot, channel.becomes_newest(&plan, item.time));
             channel.take_free(slot);
             channel.carry_out(plan, slot, item);
             Ok(())
@@ -151,7 +148,7 @@ impl<W: Words> Channel<W> {
         let next = self.memory.time(NEXT).max(time + 1);
         self.memory.set_time(NEXT, next);
         if !stays {
-            self.collected(slot);
+            self.collected(slot, time, false);
             self.remember(&[time]);
             return;
         }
@@ -212,7 +209,7 @@ impl<W: Words> Channel<W> {
         let dropped = self.memory.get(DROPPED);
         self.memory.set(DROPPED, dropped + 1);
         self.items().remove(&mut self.memory, at);
-        self.collected(slot);
+        self.collected(slot, time, true);
         self.remember(&[time]);
     }
 

@@ -49,6 +49,15 @@ pub enum Full {
     Drop,
 }
 
+/// An item whose slot is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collected {
+    /// Its time.
+    pub time: Time,
+    /// Whether it had to make room.
+    pub dropped: bool,
+}
+
 /// A connection for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InputId(pub u64);

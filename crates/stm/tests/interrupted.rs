@@ -114,7 +114,7 @@ impl User {
             20 | 21 => {
                 let item = NewItem { time, half_width: 0, length: 8, put_ns: time };
                 let put =
-                    channel.put_new(some_output, item, |_| Ok::<_, Box<dyn Error>>(()), |_| ());
+                    channel.put_new(some_output, item, |_| Ok::<_, Box<dyn Error>>(()), |_, _| ());
                 self.front += i64::from(put.is_ok());
             }
             _ => _ = channel.release(some_input, time),

@@ -87,6 +87,7 @@ def _analyse(
     statistics: Sequence[Statistic],
     patterns: Sequence[Pattern] | None,
 ) -> Results:
+    from loopscope.analysis.channels import read_channels
     from loopscope.analysis.clocks import (
         contradicted,
         falsified,
@@ -124,7 +125,8 @@ def _analyse(
     costs = _costs(run) if subtract_cost else None
     links, of_links = read_links(run)
     problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
-    problems += of_links
+    channels, of_channels = read_channels(run, experiment.channels if experiment else ())
+    problems += [*of_links, *of_channels]
     if other := run.manifest.get("judged_by"):
         problems.append(f"judged by {other}, which is not what the run was measured with")
     if experiment is not None:
@@ -196,6 +198,7 @@ def _analyse(
         watched=told_events(run),
         subtracted=_subtracted(costs),
         links=links,
+        channels=channels,
         problems=tuple(problems),
         values=tuple(numbers.values()),
         statistics={each.text: _statistic(each, measured, numbers) for each in statistics},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
+from loopscope.analysis.channel_result import ChannelsResult
 from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document, keyed_by
 from loopscope.analysis.hop_decomposition_result import SplitResult
@@ -405,6 +406,8 @@ class Results(Document):
     """The cost of recording, where it was subtracted from the times."""
     links: tuple[LinkResult, ...]
     """Empty where none are emulated."""
+    channels: Annotated[ChannelsResult | None, UNLESS_EMPTY] = None
+    """Of space-time memory; None where the experiment has none."""
     repeats: int
     problems: tuple[str, ...]
     messages: Annotated[Mapping[str, Messages], INTERNAL] = field(repr=False, compare=False)

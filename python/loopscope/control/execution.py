@@ -106,7 +106,7 @@ async def _execute(
             if bed.lacking is not None:
                 lacks(bed.lacking)
                 router.check_mover(experiment, bed.lacking)
-            repeat = Repeat(experiment, bed, progress)
+            repeat = Repeat(experiment, bed, run_id, progress)
             try:
                 phases = await repeat.run()
                 return Executed(

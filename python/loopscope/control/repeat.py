@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
-from loopscope.control import router
+from loopscope.control import channels, router
 from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, State, instant_of
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
@@ -47,8 +47,11 @@ RESERVE = ".reserve"
 class Repeat:
     """A run in progress on a testbed that exists."""
 
-    def __init__(self, experiment: Experiment, bed: Testbed, progress: Progress) -> None:
+    def __init__(
+        self, experiment: Experiment, bed: Testbed, run_id: str, progress: Progress
+    ) -> None:
         self._experiment = experiment
+        self._run_id = run_id
         self._bed = bed
         self._hosts = dict(bed.hosts)
         self._router: Host | None = None
@@ -64,8 +67,9 @@ class Repeat:
                 self._links = [router.links_at_router(experiment, bed.hosts, name)]
             else:
                 self._links = router.links_at_senders(experiment, bed.hosts)
+        self._channels = channels.services(experiment)
         self._progress = progress
-        self._components = Components([*self._links, *experiment.components])
+        self._components = Components([*self._links, *self._channels, *experiment.components])
         self._stages = Stages(
             experiment,
             self._hosts,
@@ -111,6 +115,7 @@ class Repeat:
             await self._start_links()
         await self._clocks.start_mesh()
         await self._kernels.start()
+        await self._stages.start(self._channels)
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
@@ -163,8 +168,9 @@ class Repeat:
         self._collecting = True
         self._progress.stage("ending components")
         # Links last: what others say as they end goes through them, and so may the last probes.
-        emulating = {spec.host for spec in self._links}
-        last = [host for host in self._hosts.values() if host.name in emulating]
+        # Channels tell what is left in them.
+        serving = {spec.host for spec in self._services}
+        last = [host for host in self._hosts.values() if host.name in serving]
         await self._each(self._end_programs)
         if not self._emulates_clock:
             await self._each(self._end, last)
@@ -314,8 +320,8 @@ class Repeat:
         await host.agent.stop(grace_s=GRACE_S)
 
     async def _end_programs(self, host: Host) -> None:
-        """Ends what the experiment has started on a host, all of it where no links are emulated."""
-        if all(spec.host != host.name for spec in self._links):
+        """Ends what the experiment has started on a host, all of it where nothing else runs."""
+        if all(spec.host != host.name for spec in self._services):
             await self._end(host)
             return
         ours = [spec for spec in self._experiment.components if spec.host == host.name]
@@ -328,6 +334,11 @@ class Repeat:
             return
         self._progress.stage("starting the links")
         await self._stages.start(self._links)
+
+    @property
+    def _services(self) -> list[Component]:
+        """What runs for the experiment's components, and ends after them."""
+        return [*self._links, *self._channels]
 
     @property
     def _emulates_clock(self) -> bool:
@@ -347,7 +358,8 @@ class Repeat:
 
     def _environment_of(self, spec: Component) -> dict[str, str]:
         stamps = {STAMP_SOCKETS: "1"} if self._kernels.counts_alone(spec.host) else {}
-        return stamps | spec.env
+        served = channels.variables(self._experiment, spec.host, self._run_id)
+        return stamps | served | spec.env
 
     @property
     def failed(self) -> dict[str, dict[str, str]]:

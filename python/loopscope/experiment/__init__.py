@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from .channel import Channel, channels_document
 from .measures import (
     Allowed,
     Expectation,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Allowed",
     "AnalysisStep",
+    "Channel",
     "ClockExchange",
     "Clocks",
     "Component",
@@ -116,6 +118,7 @@ __all__ = [
     "TimeWindow",
     "Value",
     "check",
+    "channels_document",
     "check_pattern",
     "described",
     "files_that_match",

@@ -16,6 +16,7 @@ from .component_order import check_order
 from .event_selection import check_recorded
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section, word_or_mapping
+from .model_channels import Channel
 from .model_clocks import ClockExchange, SyntheticClocks
 from .model_components import Component, part_of
 from .model_figures import Figure, a_path, statistics_at
@@ -99,6 +100,13 @@ class ExperimentFile(Section):
         default={},
         examples=[{"sensors": ["sensor"]}],
         description="Names for several components, to be used in `after`.",
+    )
+    channels: dict[Annotated[str, values.Name("a channel", 40)], Channel] = Field(
+        default={},
+        description="Channels of space-time memory by name, which the components of a host share. "
+        "What is done with them is recorded as events of the channel's name, such as frames:put, "
+        "frames:got, frames:looked, frames:consumed and frames:collected, whose ids are the times "
+        "of the items, where `trace` says so.",
     )
     phases: list[Phase] = Field(
         min_length=1,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from . import seeds
+from .channel import Channel
 from .measures import Expectation, Figure, Path, Pattern, Requirement, Scalar, Statistic, Value
 from .problem import Problem
 
@@ -382,7 +383,7 @@ class Experiment:
     patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
     them or they are recorded where it is possible; ``messages`` are told from them.
     ``kernel_histograms``: whether kernels keep histograms too. ``kernel_filters``: what of their
-    events is recorded alone, None: all.
+    events is recorded alone, None: all. ``channels`` are in the file's order.
     ``points`` are those of the sweep, in order, none where nothing is swept; the experiment itself
     is then the file with its parameters as they stand. ``folder`` is that of the file, absolute,
     where relative paths of commands begin; empty: the current one. ``machines`` are those of
@@ -424,6 +425,7 @@ class Experiment:
     alternate_ns: int | None = None
     kernel_histograms: bool = False
     kernel_filters: KernelFilters | None = None
+    channels: tuple[Channel, ...] = ()
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -14,6 +14,7 @@ from . import (
     kernel_events,
     measures,
     model,
+    model_channels,
     model_clocks,
     model_components,
     model_figures,
@@ -30,6 +31,7 @@ from . import (
     plan,
     seeds,
 )
+from .channel import Channel
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section
 from .problem import Problem
@@ -111,6 +113,7 @@ def resolve(
         else {},
         send=tuple(file.send),
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
+        channels=tuple(_channel(name, each) for name, each in file.channels.items()),
         groups={name: tuple(members) for name, members in file.groups.items()},
     )
 
@@ -144,6 +147,13 @@ def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramM
     return plan.ProgramMessages(
         name, given.protocol, port, given.to is None, number, length, given.address
     )
+
+
+def _channel(name: str, given: model_channels.Channel) -> Channel:
+    slots = given.slots
+    if slots is None:
+        slots = given.capacity + given.outputs * given.loans
+    return _same(Channel, given, name=name, slots=slots)
 
 
 def _wakeups(name: str, given: model_wakeups.Wakeups) -> plan.ProgramWakeups:

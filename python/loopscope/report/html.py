@@ -14,6 +14,7 @@ from markupsafe import Markup
 from loopscope.analysis import Verdict
 from loopscope.analysis.quantity_text import number
 from loopscope.report import rows
+from loopscope.report.channel_rows import channel_tables
 from loopscope.report.chart import Chart
 from loopscope.report.chart_page import page_figure
 from loopscope.report.dag_rows import graph_tables
@@ -46,6 +47,7 @@ def _templates() -> Environment:
     made.globals |= {
         "graph_tables": graph_tables,
         "link_tables": tables,
+        "channel_tables": channel_tables,
         "rows": rows,
         "symbols": _SYMBOL,
     }

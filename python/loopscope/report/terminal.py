@@ -9,6 +9,7 @@ from rich.text import Text
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.results import PatternResult
+from loopscope.report.channel_rows import channel_tables
 from loopscope.report.dag_rows import graph_tables
 from loopscope.report.link_rows import Table, tables
 from loopscope.report.rows import (
@@ -45,7 +46,7 @@ def render(results: Results, console: Console | None = None) -> None:
         *_values(results),
         *(
             line
-            for table in (*graph_tables(results), *tables(results))
+            for table in (*graph_tables(results), *tables(results), *channel_tables(results))
             for line in _network(table, width)
         ),
         *_expectations(results),

@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
 
 use loopscope_stm::{
-    Channel, Config, ConsumeError, Counts, From, GetError, Got, InputCounts, InputId, JoinError,
-    LeaveError, LoanError, NewItem, OutputId, PutError, Slot, Time, Which,
+    Channel, Collected, Config, ConsumeError, Counts, From, GetError, Got, InputCounts, InputId,
+    JoinError, LeaveError, LoanError, NewItem, OutputId, PutError, Slot, Time, Which,
 };
 
 use crate::model::Model;
@@ -25,6 +25,11 @@ macro_rules! operations {
         pub trait Subject {
             fn new(config: &Config) -> Self;
             $(fn $name(&mut self, $($arg: $kind),*) -> $answer;)*
+
+            /// The items that were collected since the last call, if it tells them.
+            fn take_collected(&mut self) -> Option<Vec<Collected>> {
+                None
+            }
 
             /// A loan and a put at once; the slot.
             fn put_new(&mut self, id: OutputId, item: NewItem) -> Result<Slot, NewError> {
@@ -47,8 +52,15 @@ macro_rules! operations {
             fn new(config: &Config) -> Self {
                 let words = Channel::<Vec<AtomicU64>>::words_needed(config).unwrap();
                 let zeros = (0..words).map(|_| AtomicU64::new(0)).collect();
-                Memory(Channel::create(config, zeros).unwrap())
+                let mut channel = Channel::create(config, zeros).unwrap();
+                channel.tell_collected(true);
+                Memory(channel)
             }
+
+            fn take_collected(&mut self) -> Option<Vec<Collected>> {
+                Some(self.0.take_collected())
+            }
+
             $(fn $name(&mut self, $($arg: $kind),*) -> $answer {
                 self.0.$name($($arg),*)
             })*
@@ -60,7 +72,7 @@ macro_rules! operations {
                     Ok::<_, NewError>(())
                 };
                 let dropped = self.0.counts().dropped;
-                self.0.put_new(id, item, fill, |slot| shown = Some(slot))?;
+                self.0.put_new(id, item, fill, |slot, newest| shown = newest.then_some(slot))?;
                 let newest = self.0.newest().filter(|(_, newest)| newest.time == item.time);
                 // Where the newest item made room for it, it is not shown before.
                 if shown.is_some() || self.0.counts().dropped == dropped {
@@ -148,6 +160,8 @@ struct Pair<'a, S> {
     loans: Vec<Loan>,
     /// The subject's slot of each item that was put.
     placed: BTreeMap<Time, Slot>,
+    /// What the subject has told that it has collected.
+    collected: Vec<Collected>,
     /// The items that input connections got, by their index.
     got: Vec<(usize, Time)>,
     front: Time,
@@ -166,6 +180,7 @@ pub fn run<S: Subject>(config: &Config, ops: &[Op], tally: &mut Tally) -> Result
         outputs: Vec::new(),
         loans: Vec::new(),
         placed: BTreeMap::new(),
+        collected: Vec::new(),
         got: Vec::new(),
         front: 0,
         trace: Vec::new(),
@@ -220,6 +235,18 @@ impl<S: Subject> Pair<'_, S> {
         let (model, subject) = (self.model.counts(), self.subject.counts());
         if model != subject {
             return Err(format!("counts: the model has {model:?}, the subject {subject:?}"));
+        }
+        if let Some(news) = self.subject.take_collected() {
+            let there = self.model.times();
+            let is_gone = |time| self.placed.contains_key(&time) && !there.contains(&time);
+            let before = self.collected.iter().map(|each| each.time);
+            let told: BTreeSet<Time> = before.chain(news.iter().map(|each| each.time)).collect();
+            let fits = news.iter().all(|each| is_gone(each.time));
+            self.collected.extend(&news);
+            let dropped = self.collected.iter().filter(|each| each.dropped).count() as u64;
+            if !fits || told.len() as u64 != model.collected || dropped != model.dropped {
+                return Err(format!("the subject tells that it collected {news:?} of {model:?}"));
+            }
         }
         for (index, input) in self.inputs.iter().enumerate() {
             let model = self.model.input_counts(input.model);

@@ -1,185 +1,16 @@
-//! Connections of a thread to a channel, and the items that it puts and gets.
+//! Connections of a thread that get items, and items that it has.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loopscope_stm::{
-    Channel, GetError as NoItem, Got, InputCounts, InputId, NewItem, OutputId, Slot, Time, Which,
-};
-use rustix::time::{ClockId, clock_gettime};
+use loopscope_stm::{GetError as NoItem, Got, InputCounts, InputId, NewItem, Time, Which};
 
-use crate::attached::{Attached, Changes, Until};
-use crate::error::{ConnectionError, GetError, PutError, Unusable};
+use crate::attached::{Attached, Awaited, Changes, Until};
+use crate::error::{ConnectionError, GetError, Unusable};
+use crate::events::Call;
 
-/// Bytes of an item that are copied while the channel's lock is held, at most.
-const AT_ONCE: usize = 4096;
 /// How often an input connection looks without the lock before it takes it once.
 const UNLOCKED: u32 = 4096;
-
-/// A connection that puts items. It ends when it is dropped, and its loans are.
-pub struct Output {
-    connection: Arc<OutputConnection>,
-}
-
-struct OutputConnection {
-    inner: Arc<Attached>,
-    id: OutputId,
-}
-
-impl Output {
-    pub(crate) fn new(inner: Arc<Attached>, id: OutputId) -> Output {
-        Output { connection: Arc::new(OutputConnection { inner, id }) }
-    }
-
-    /// Memory for an item, which is filled in place. Waits for a free slot.
-    ///
-    /// # Errors
-    /// There is none, the connection has as many as it may, or the channel cannot be used.
-    pub fn loan(&mut self, until: Until) -> Result<Loan, PutError> {
-        let OutputConnection { inner, id } = &*self.connection;
-        let slot = inner.wait(
-            until,
-            |head| &head.freed.0,
-            PutError::may_end,
-            || Ok(inner.operate(Changes::Nothing, |channel| channel.loan(*id))??),
-        )?;
-        if inner.payload.write(slot).is_none() {
-            return Err(Unusable::Damaged.into());
-        }
-        Ok(Loan { connection: Arc::clone(&self.connection), slot, is_put: false })
-    }
-
-    /// Puts a copy of some bytes. `half_width` is by how much the time may be wrong at most, in its
-    /// units. Waits for room.
-    ///
-    /// # Errors
-    /// See [`PutError`].
-    pub fn put(
-        &mut self,
-        time: Time,
-        half_width: u32,
-        bytes: &[u8],
-        until: Until,
-    ) -> Result<(), PutError> {
-        let OutputConnection { inner, id } = &*self.connection;
-        let room = inner.payload.slot_bytes;
-        let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room);
-        let length = length.ok_or(PutError::TooLong { bytes: bytes.len(), room })?;
-        if bytes.len() > AT_ONCE {
-            let mut loan = self.loan(until)?;
-            loan[..bytes.len()].copy_from_slice(bytes);
-            return loan.put(time, half_width, bytes.len(), until).map_err(|(_, error)| error);
-        }
-        inner.wait(
-            until,
-            |head| &head.freed.0,
-            PutError::may_end,
-            || {
-                let item = NewItem { time, half_width, length, put_ns: now_ns() };
-                let fill = |slot| {
-                    let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
-                    memory[..bytes.len()].copy_from_slice(bytes);
-                    Ok(())
-                };
-                let show = |slot| inner.show(slot, item);
-                inner.operate(Changes::All, |channel| channel.put_new(*id, item, fill, show))?
-            },
-        )
-    }
-
-    /// Promises that this connection puts nothing below a time any more; what it has promised so far.
-    ///
-    /// # Errors
-    /// The connection has ended, or the channel cannot be used.
-    pub fn bound(&mut self, time: Time) -> Result<Time, ConnectionError> {
-        let OutputConnection { inner, id } = &*self.connection;
-        Ok(inner.operate(Changes::Came, |channel| channel.bound(*id, time))??)
-    }
-}
-
-impl Drop for OutputConnection {
-    fn drop(&mut self) {
-        _ = self.inner.operate(Changes::All, |channel| channel.leave_output(self.id));
-    }
-}
-
-/// Memory for an item, to be filled. It is given back when it is dropped.
-pub struct Loan {
-    connection: Arc<OutputConnection>,
-    slot: Slot,
-    is_put: bool,
-}
-
-impl Loan {
-    /// Makes its first bytes an item. `half_width` is by how much the time may be wrong at most, in its
-    /// units. Waits for room.
-    ///
-    /// # Errors
-    /// See [`PutError`]; the memory is there still.
-    pub fn put(
-        mut self,
-        time: Time,
-        half_width: u32,
-        bytes: usize,
-        until: Until,
-    ) -> Result<(), (Loan, PutError)> {
-        match self.attempt(time, half_width, bytes, until) {
-            Ok(()) => {
-                self.is_put = true;
-                Ok(())
-            }
-            Err(error) => Err((self, error)),
-        }
-    }
-
-    fn attempt(
-        &self,
-        time: Time,
-        half_width: u32,
-        bytes: usize,
-        until: Until,
-    ) -> Result<(), PutError> {
-        let length = u32::try_from(bytes).ok().filter(|_| bytes <= self.len());
-        let length = length.ok_or(PutError::TooLong { bytes, room: self.len() })?;
-        let OutputConnection { inner, id } = &*self.connection;
-        inner.wait(
-            until,
-            |head| &head.freed.0,
-            PutError::may_end,
-            || {
-                let item = NewItem { time, half_width, length, put_ns: now_ns() };
-                // It may drop another item, or be collected at once: a slot is free then.
-                let show = || inner.show(self.slot, item);
-                let put = |channel: &mut Channel<_>| channel.put_shown(*id, self.slot, item, show);
-                Ok(inner.operate(Changes::All, put)??)
-            },
-        )
-    }
-}
-
-impl Deref for Loan {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        let payload = &self.connection.inner.payload;
-        payload.read(self.slot, payload.slot_bytes).unwrap_or_default()
-    }
-}
-
-impl DerefMut for Loan {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.connection.inner.payload.write(self.slot).unwrap_or_default()
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if !self.is_put {
-            let OutputConnection { inner, id } = &*self.connection;
-            _ = inner.operate(Changes::Freed, |channel| channel.give_back(*id, self.slot));
-        }
-    }
-}
 
 /// A connection that gets items. It ends when it is dropped, and its items are.
 pub struct Input {
@@ -231,9 +62,18 @@ pub struct Look {
     pub bytes: usize,
 }
 
-impl Look {
-    fn of(item: &NewItem) -> Look {
+impl Attached {
+    fn consumed(&self, time: Time, until: bool) {
+        if let Some(events) = self.events {
+            events.consumed(time, until);
+        }
+    }
+
+    fn looked(&self, item: &NewItem) -> Look {
         let NewItem { time, half_width, length, put_ns } = *item;
+        if let Some(events) = self.events {
+            events.looked(time, length);
+        }
         Look { time, half_width, put_ns, bytes: length as usize }
     }
 }
@@ -259,20 +99,22 @@ impl Input {
     pub fn get(&mut self, which: Which, until: Until) -> Result<Item, GetError> {
         let connection = &self.connection;
         let InputConnection { inner, id, uses } = &**connection;
+        let mut call = inner.calls(Call::Get);
         let known = &mut self.known;
         if let Some(seen) = inner.newest()
             && known.is_over(which, seen.item.time)
             && until == Until::Now
             && !known.takes_lock()
         {
+            call.finds_nothing();
             return Err(NoItem::NotYet.into());
         }
         // The newest unseen consumes others.
         let is_unseen = which == Which::Unseen;
         let changes = if is_unseen { Changes::Freed } else { Changes::Nothing };
-        inner.wait(
+        let item = inner.wait(
             until,
-            |head| &head.came.0,
+            Awaited::Item,
             |error: &GetError| *error == GetError::Get(NoItem::NotYet),
             || {
                 let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,7 +124,14 @@ impl Input {
                 known.consumed = known.consumed.max(if is_unseen { time } else { Time::MIN });
                 connection.item(&mut uses, got)
             },
-        )
+            |item| Some(item.time()),
+        );
+        match &item {
+            Ok(item) => connection.recorded(item),
+            Err(GetError::Get(NoItem::NotYet)) if until == Until::Now => call.finds_nothing(),
+            Err(_) => (),
+        }
+        item
     }
 
     /// All items from one time to another, in their order, which are held until they are dropped.
@@ -292,13 +141,16 @@ impl Input {
     pub fn range(&mut self, first: Time, last: Time) -> Result<Vec<Item>, GetError> {
         let connection = &self.connection;
         let InputConnection { inner, id, uses } = &**connection;
+        let _call = inner.calls(Call::Get);
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
         let got = inner.operate(Changes::Nothing, |channel| channel.range(*id, first, last))??;
         let given = got.last().map_or(Time::MIN, |got| got.item.time.saturating_add(1));
         self.known.given = self.known.given.max(given);
         let items: Vec<_> = got.into_iter().map(|got| connection.item(&mut uses, got)).collect();
         drop(uses);
-        items.into_iter().collect()
+        let items = items.into_iter().collect::<Result<Vec<_>, _>>()?;
+        items.iter().for_each(|item| connection.recorded(item));
+        Ok(items)
     }
 
     /// Copies the newest item, which is not held then and does not count as one that was got.
@@ -310,6 +162,15 @@ impl Input {
     /// # Errors
     /// See [`GetError`].
     pub fn look(&mut self, after: Option<Time>, into: &mut [u8]) -> Result<Look, GetError> {
+        let mut call = self.connection.inner.calls(Call::Look);
+        let look = self.look_at(after, into);
+        if let Err(GetError::Get(NoItem::NotYet)) = look {
+            call.finds_nothing();
+        }
+        look
+    }
+
+    fn look_at(&mut self, after: Option<Time>, into: &mut [u8]) -> Result<Look, GetError> {
         let is_later = |time| after.is_none_or(|after| after < time);
         let InputConnection { inner, id, .. } = &*self.connection;
         let known = &mut self.known;
@@ -320,7 +181,7 @@ impl Input {
                 return Err(NoItem::NotYet.into());
             }
             if seen.item.time > known.alone && inner.copy(&seen, into) {
-                return Ok(Look::of(&seen.item));
+                return Ok(inner.looked(&seen.item));
             }
         }
         inner.looks()?;
@@ -332,7 +193,7 @@ impl Input {
             let bytes = into.len().min(item.length as usize);
             let from = inner.payload.read(slot, bytes).ok_or(Unusable::Damaged)?;
             into[..bytes].copy_from_slice(from);
-            Ok(Look::of(&item))
+            Ok(inner.looked(&item))
         })?
     }
 
@@ -342,7 +203,9 @@ impl Input {
     /// See [`ConnectionError`].
     pub fn consume(&mut self, time: Time) -> Result<(), ConnectionError> {
         let InputConnection { inner, id, .. } = &*self.connection;
+        let _call = inner.calls(Call::Consume);
         inner.operate(Changes::Freed, |channel| channel.consume(*id, time))??;
+        inner.consumed(time, false);
         self.known.alone = self.known.alone.max(time);
         Ok(())
     }
@@ -353,7 +216,9 @@ impl Input {
     /// The connection has ended, or the channel cannot be used.
     pub fn consume_until(&mut self, time: Time) -> Result<(), ConnectionError> {
         let InputConnection { inner, id, .. } = &*self.connection;
+        let _call = inner.calls(Call::Consume);
         inner.operate(Changes::Freed, |channel| channel.consume_until(*id, time))??;
+        inner.consumed(time, true);
         self.known.consumed = self.known.consumed.max(time.saturating_add(1));
         Ok(())
     }
@@ -389,7 +254,14 @@ impl InputConnection {
         Ok(Item { connection: Arc::clone(self), got })
     }
 
+    fn recorded(&self, item: &Item) {
+        if let Some(events) = self.inner.events {
+            events.got(item.time(), item.got.item.length);
+        }
+    }
+
     fn release(&self, time: Time) {
+        let _call = self.inner.calls(Call::Release);
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(at) = uses.iter().position(|each| each.0 == time) else { return };
         uses[at].1 -= 1;
@@ -442,10 +314,4 @@ impl Drop for Item {
     fn drop(&mut self) {
         self.connection.release(self.got.item.time);
     }
-}
-
-/// CLOCK_MONOTONIC, ns.
-pub(crate) fn now_ns() -> i64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

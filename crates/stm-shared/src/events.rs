@@ -1,0 +1,151 @@
+//! What is recorded of a channel: events of the group that has the channel's name.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use loopscope_stm::{Collected, Time};
+use loopscope_trace::{FieldType, Kind, Refused, RuntimeSite, Value};
+
+/// The id of a wait that ended without an item.
+const NOTHING: i64 = i64::MIN;
+
+/// The call sites of a channel; `schema/stm.md` says when each is hit.
+#[derive(Clone, Copy)]
+pub(crate) struct Events {
+    put: RuntimeSite,
+    got: RuntimeSite,
+    looked: RuntimeSite,
+    consumed: RuntimeSite,
+    pub(crate) collected: RuntimeSite,
+    call: Interval,
+    /// Of a get for an item.
+    pub(crate) get_wait: Interval,
+    /// Of a put or a loan for room.
+    pub(crate) put_wait: Interval,
+}
+
+/// The call sites of an interval.
+#[derive(Clone, Copy)]
+pub(crate) struct Interval {
+    begin: RuntimeSite,
+    end: RuntimeSite,
+}
+
+/// What a thread calls, as the id of the interval `call` says it.
+#[derive(Clone, Copy)]
+pub(crate) enum Call {
+    Loan = 1,
+    Put,
+    Get,
+    Look,
+    Consume,
+    Release,
+    Bound,
+}
+
+/// Records a call when it is dropped.
+pub(crate) struct Calling {
+    interval: Option<Interval>,
+    call: Call,
+    over_ns: u64,
+}
+
+impl Events {
+    /// The call sites of a channel of a name; None where no events can have it.
+    pub(crate) fn of(channel: &str) -> Option<Events> {
+        // A site lives as long as the process.
+        static MADE: Mutex<BTreeMap<String, Events>> = Mutex::new(BTreeMap::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = made.get(channel) {
+            return Some(*events);
+        }
+        let events = Events::new(channel).ok()?;
+        made.insert(channel.into(), events);
+        Some(events)
+    }
+
+    fn new(channel: &str) -> Result<Events, Refused> {
+        let site = |name: &str, kind| RuntimeSite::new(channel, name, kind, file!(), line!());
+        let bytes = &[("bytes", FieldType::U32)];
+        let interval = |name: &str| {
+            let begin = site(name, Kind::IntervalStart)?;
+            Ok(Interval { begin, end: site(name, Kind::IntervalEnd)? })
+        };
+        Ok(Events {
+            put: site("put", Kind::FlowOut(bytes))?,
+            got: site("got", Kind::FlowIn(bytes))?,
+            looked: site("looked", Kind::FlowIn(bytes))?,
+            consumed: site("consumed", Kind::Event(&[("until", FieldType::U8)]))?,
+            collected: site("collected", Kind::Event(&[("dropped", FieldType::U8)]))?,
+            call: interval("call")?,
+            get_wait: interval("get_wait")?,
+            put_wait: interval("put_wait")?,
+        })
+    }
+
+    /// An item will be there in the next moment.
+    pub(crate) fn put(&self, time: Time, bytes: u32) {
+        record(self.put, time, Value::U32(bytes));
+    }
+
+    /// A program has an item.
+    pub(crate) fn got(&self, time: Time, bytes: u32) {
+        record(self.got, time, Value::U32(bytes));
+    }
+
+    /// A program has a copy of an item.
+    pub(crate) fn looked(&self, time: Time, bytes: u32) {
+        record(self.looked, time, Value::U32(bytes));
+    }
+
+    /// A connection wants nothing of a time any more, or of all times until it.
+    pub(crate) fn consumed(&self, time: Time, until: bool) {
+        record(self.consumed, time, Value::U8(until.into()));
+    }
+
+    /// The slot of an item is free again.
+    pub(crate) fn collected(&self, item: Collected) {
+        record(self.collected, item.time, Value::U8(item.dropped.into()));
+    }
+}
+
+impl Interval {
+    pub(crate) fn begins(&self) {
+        self.begin.start();
+    }
+
+    /// `time`: of the item that ended a wait.
+    pub(crate) fn ends(&self, time: Option<Time>) {
+        self.end.end(time.unwrap_or(NOTHING), 0);
+    }
+}
+
+impl Calling {
+    /// A thread calls something of a channel that has these events.
+    pub(crate) fn new(events: Option<Events>, call: Call) -> Calling {
+        let interval = events.map(|events| events.call).inspect(Interval::begins);
+        Calling { interval, call, over_ns: 0 }
+    }
+
+    /// Leaves the call out, which did not wait: a thread that polls would record nothing else.
+    pub(crate) fn finds_nothing(&mut self) {
+        self.over_ns = u64::MAX;
+    }
+}
+
+impl Drop for Calling {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(interval) = self.interval {
+            interval.end.end(self.call as i64, self.over_ns);
+        }
+    }
+}
+
+/// The call checks the types of the fields, which a hit that nobody asked for does not need.
+#[inline]
+fn record(site: RuntimeSite, time: Time, field: Value<'_>) {
+    if site.enabled() {
+        site.record(time, &[field]);
+    }
+}

@@ -1,0 +1,60 @@
+"""What channels of space-time memory have counted, and how threads spent their time at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loopscope.analysis.document import Document
+
+
+@dataclass(frozen=True)
+class ChannelResult(Document):
+    """What a channel had counted when its run ended."""
+
+    repeat: int
+    host: str
+    """Its home."""
+    channel: str
+    capacity: int
+    """Items that it may have."""
+    put: int
+    """Items that were put."""
+    collected: int
+    """Items of these whose slot was free again."""
+    dropped: int
+    """Items of these that were dropped to make room."""
+    left: int
+    """Items that it still had."""
+
+
+@dataclass(frozen=True)
+class ThreadTimes(Document):
+    """How a thread spent its time from its first call of a channel to the end of its last one."""
+
+    repeat: int
+    host: str
+    component: str
+    pid: int
+    tid: int
+    channels: tuple[str, ...]
+    calls: int
+    """Calls that did something or waited; polls that found nothing are not among them."""
+    time_ns: int
+    application_ns: int
+    """Time between calls."""
+    blocked_ns: int
+    """Time in calls in which it waited for an item or for room."""
+    runtime_ns: int
+    """The rest of the time in calls."""
+    missing: int
+    """Calls that may be missing at most, because their records were dropped: they count as
+    application then."""
+
+
+@dataclass(frozen=True)
+class ChannelsResult(Document):
+    """What is known of a run's channels."""
+
+    channels: tuple[ChannelResult, ...]
+    threads: tuple[ThreadTimes, ...]
+    """Empty where the channels' calls were not recorded."""

@@ -1,0 +1,69 @@
+"""Channels of space-time memory, which programs of a host share: the keys of ``channels``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from . import values
+from .file_section import Section
+from .place import Place
+from .quantity import SIZE
+from .values import Integer, Quantity
+
+
+class Channel(Section):
+    """A channel, which programs on its home open by its name."""
+
+    home: Annotated[str, values.Reference("host")] = Field(
+        description="The host whose memory has its items, and whose components can use it."
+    )
+    item: Annotated[int, Quantity(SIZE, "1B", "4GB")] = Field(
+        description="What an item may have, such as 300kB."
+    )
+    capacity: Annotated[int, Integer(1, 1_000_000)] = Field(
+        default=16, description="Items that it may have."
+    )
+    full: Literal["refuse", "drop"] = Field(
+        default="refuse",
+        description="What a put does where all inputs still want all items. refuse: it waits, and "
+        "fails where it may not wait any longer. drop: the item of the lowest time is dropped and "
+        "counts as lost.",
+    )
+    orphans: Literal["keep", "discard"] = Field(
+        default="keep", description="What becomes of items while nobody is connected to get them."
+    )
+    inputs: Annotated[int, Integer(1, 10_000)] = Field(
+        default=16, description="Connections that get items, at most."
+    )
+    outputs: Annotated[int, Integer(1, 10_000)] = Field(
+        default=4, description="Connections that put items, at most."
+    )
+    loans: Annotated[int, Integer(1, 1000)] = Field(
+        default=1, description="Items that an output connection may fill at one time."
+    )
+    slots: Annotated[int, Integer(1, 2_000_000)] | None = Field(
+        default=None,
+        description="Places for items and for those that are being filled; the memory is taken at "
+        "once. Default: one for each item and each loan.",
+    )
+    processes: Annotated[int, Integer(1, 4000)] = Field(
+        default=16, description="Programs that may use it at one time."
+    )
+    ahead: Annotated[int, Integer(0, 1_000_000)] = Field(
+        default=64,
+        description="Times without an item that an input connection may have consumed one by one.",
+    )
+    remembered: Annotated[int, Integer(0, 1_000_000)] = Field(
+        default=64, description="Times that are gone, among others that are not, which it knows."
+    )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        home = at.get("home")
+        if home is None or not home.text:
+            return
+        hosts = {component.text_at("host") for _, component in at.whole.entries("components")}
+        if None not in hosts and home.text not in hosts:
+            home.report(f"no component runs on {home.text}, and only those there can use it")

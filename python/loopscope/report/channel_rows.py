@@ -1,0 +1,86 @@
+"""Channels of space-time memory as rows of text, the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+from loopscope.analysis.channel_result import ThreadTimes
+from loopscope.analysis.quantity_text import duration, number
+from loopscope.analysis.results import Results
+from loopscope.report.link_rows import Row, Table
+from loopscope.report.rows import Cell
+
+
+def channel_tables(results: Results) -> list[Table]:
+    """What the channels counted, and how threads spent their time at them."""
+    return [table for table in (_channels(results), _threads(results)) if table.rows]
+
+
+def _channels(results: Results) -> Table:
+    channels = results.channels.channels if results.channels else ()
+    rows = tuple(
+        Row(
+            f"{each.channel} of {each.host}{_repeat(each.repeat, results)}",
+            tuple(
+                Cell(number(count), count)
+                for count in (each.put, each.collected, each.dropped, each.left, each.capacity)
+            ),
+        )
+        for each in channels
+    )
+    return Table(
+        name="channels",
+        title="Channels",
+        headings=("put", "collected", "dropped", "left", "capacity"),
+        rows=rows,
+        note="Items. Dropped ones, which had to make room, are among the collected ones, whose "
+        "slot was free again; left are those that the channel had at the end.",
+    )
+
+
+def _threads(results: Results) -> Table:
+    threads = results.channels.threads if results.channels else ()
+    missing = sum(each.missing for each in threads)
+    note = (
+        "From a thread's first call of a channel to the end of its last one: application is the "
+        "time between calls, blocked what it waited in them for an item or for room, runtime the "
+        "rest of them. Polls that found nothing are the application's."
+    )
+    if missing:
+        note += (
+            f" Up to {number(missing)} records were dropped: what is missing counts as application."
+        )
+    return Table(
+        name="channel-threads",
+        title="Threads at channels",
+        headings=("calls", "time", "application", "blocked", "runtime", "runtime of unblocked"),
+        rows=tuple(Row(_thread(each, results), _times(each)) for each in threads),
+        note=note,
+    )
+
+
+def _thread(of: ThreadTimes, results: Results) -> str:
+    alone = sum(each.component == of.component for each in _alike(of, results)) == 1
+    thread = "" if alone else f" thread {of.tid}"
+    return f"{of.component} of {of.host}{thread}{_repeat(of.repeat, results)}"
+
+
+def _alike(of: ThreadTimes, results: Results) -> list[ThreadTimes]:
+    threads = results.channels.threads if results.channels else ()
+    return [each for each in threads if each.repeat == of.repeat]
+
+
+def _times(of: ThreadTimes) -> tuple[Cell, ...]:
+    def share(ns: int, whole_ns: int) -> str:
+        return f"{100 * ns / whole_ns:.1f} %" if whole_ns else ""
+
+    times = (of.application_ns, of.blocked_ns, of.runtime_ns)
+    unblocked_ns = of.application_ns + of.runtime_ns
+    return (
+        Cell(number(of.calls), of.calls),
+        Cell(duration(of.time_ns), of.time_ns),
+        *(Cell(f"{duration(ns)} {share(ns, of.time_ns)}".strip(), ns) for ns in times),
+        Cell(share(of.runtime_ns, unblocked_ns), None),
+    )
+
+
+def _repeat(repeat: int, results: Results) -> str:
+    return f", repeat {repeat}" if results.repeats > 1 else ""
