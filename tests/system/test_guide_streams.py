@@ -7,6 +7,8 @@ import re
 
 from machine import ROOT, Machine
 
+from loopscope.timeline import open_run
+
 PAGE = (ROOT / "docs/guide/streams.md").read_text()
 FOLDER = ROOT / "docs/guide/streams"
 
@@ -26,7 +28,7 @@ def followed(pictures: list[str], counts: str) -> None:
 
 def test_the_guides_commands(machine: Machine) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     (machine.directory / "docs").symlink_to(ROOT / "docs")
     machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
     activate = f"VIRTUAL_ENV={machine.directory}/.venv; PATH=$VIRTUAL_ENV/bin:$PATH\n"
@@ -39,6 +41,13 @@ def test_the_guides_commands(machine: Machine) -> None:
     assert channel["name"] == "frames" and channel["items"] == 4
     assert channel["oldest"]["wanted_by"] == []
     assert not (machine.directory / "channels").exists()
+    run = open_run(machine.directory / "runs/streams/latest")
+    # The last one has no bytes: it is the end.
+    put = run.relation("frames.put").order("ts").project("id, bytes").fetchall()
+    assert put == [*((number, 640 * 480) for number in range(100)), (100, 0)]
+    assert "Threads at channels" in done.stdout and "tracker of h1" in done.stdout
+    for text in PAGE.split("```yaml\n")[1:]:
+        assert text.partition("```")[0] in (FOLDER / "streams.yaml").read_text()
 
 
 def test_the_guide_shows_the_programs() -> None:

@@ -4,13 +4,16 @@ mod small;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use loopscope_stm::{Config, From, Which};
 use loopscope_stm_shared::{Client, Options, Service, ServiceError, Until};
+use rustix::process::geteuid;
+use rustix::thread::{Uid, set_thread_uid};
 use small::OPTIONS;
 
 /// A service that goes on until what is returned is dropped.
@@ -68,6 +71,40 @@ fn channels_are_found_by_their_names() {
     // Its socket and its directory go with it.
     drop(serving);
     assert!(!folder.path().join("own").exists());
+}
+
+#[test]
+fn a_socket_may_have_a_name_and_no_file() {
+    let name = format!("@loopscope-test-{}", std::process::id());
+    let path = Path::new(&name);
+    let serving = serve(path);
+    let error = Service::listen(path).err().unwrap().to_string();
+    assert!(error.ends_with("already"), "{error}");
+    Client::connect(path).unwrap().create("frames", &OPTIONS).unwrap();
+    assert_eq!(Client::connect(path).unwrap().list().unwrap().len(), 1);
+    assert!(!path.exists());
+    drop(serving);
+    assert!(matches!(Client::connect(path), Err(ServiceError::NoService { .. })));
+    drop(serve(path));
+}
+
+#[test]
+fn another_users_service_is_refused() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED LOUDLY: only root can be another user");
+        return;
+    }
+    // Anybody may listen at a name that has no file.
+    let name = format!("@loopscope-other-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name[1..]).unwrap();
+    let listening = thread::spawn(move || {
+        // This thread alone becomes another user; the socket keeps who it was.
+        set_thread_uid(Uid::from_raw(65534)).unwrap();
+        UnixListener::bind_addr(&address).unwrap()
+    });
+    let _listener = listening.join().unwrap();
+    let error = Client::connect(Path::new(&name)).err().unwrap().to_string();
+    assert!(error.contains("it is user 65534's, and you are user 0"), "{error}");
 }
 
 #[test]

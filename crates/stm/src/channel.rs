@@ -80,7 +80,7 @@ impl<W: Words> Channel<W> {
         }
     }
 
-    /// The items that operations have collected since the last call, in their order.
+    /// The items that operations have collected since the last call; those of one in any order.
     pub fn take_collected(&mut self) -> Vec<Collected> {
         self.told.as_mut().map(std::mem::take).unwrap_or_default()
     }

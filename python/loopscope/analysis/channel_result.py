@@ -46,9 +46,11 @@ class ThreadTimes(Document):
     """Time in calls in which it waited for an item or for room."""
     runtime_ns: int
     """The rest of the time in calls."""
-    missing: int
-    """Calls that may be missing at most, because their records were dropped: they count as
-    application then."""
+    missing: int | None
+    """Records of its component that may be missing at most; None where that is not known.
+
+    The time of a call that is missing counts as application.
+    """
 
 
 @dataclass(frozen=True)

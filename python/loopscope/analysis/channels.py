@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loopscope.analysis.channel_result import ChannelResult, ChannelsResult, ThreadTimes
-from loopscope.analysis.missing_events import missing_events
+from loopscope.analysis.missing_events import UNACCOUNTED, missing_events
 from loopscope.experiment import Channel
 from loopscope.strict_json import from_json
 from loopscope.timeline import Run, RunError
@@ -82,14 +82,8 @@ def _threads(run: Run, channels: Sequence[Channel]) -> list[ThreadTimes]:
     if waits:
         sums = _rows(run, waits).aggregate(f"{_THREAD}, sum(ts - start)::BIGINT", _THREAD)
         blocked |= {tuple(thread): ns for *thread, ns in sums.fetchall()}
-    missing = {
-        component: sum(
-            missing_events(run, component, f"{name}:{of}")
-            for name in names
-            for of in ("call", *_WAITS)
-        )
-        for component in {component for _, _, component, *_ in spent.fetchall()}
-    }
+    rows = spent.fetchall()
+    missing = {component: _missing(run, component, names) for _, _, component, *_ in rows}
     return [
         ThreadTimes(
             repeat=repeat,
@@ -105,10 +99,14 @@ def _threads(run: Run, channels: Sequence[Channel]) -> list[ThreadTimes]:
             runtime_ns=called - blocked[repeat, host, component, pid, tid],
             missing=missing[component],
         )
-        for repeat, host, component, pid, tid, used, count, whole, application, called in (
-            spent.fetchall()
-        )
+        for repeat, host, component, pid, tid, used, count, whole, application, called in rows
     ]
+
+
+def _missing(run: Run, component: str, channels: Sequence[str]) -> int | None:
+    entities = (f"{channel}:{name}" for channel in channels for name in ("call", *_WAITS))
+    counts = [missing_events(run, component, entity) for entity in entities]
+    return None if max(counts) == UNACCOUNTED else sum(counts)
 
 
 def _rows(run: Run, intervals: Sequence[tuple[str, str]]) -> Relation:

@@ -10,11 +10,6 @@ NAME = "_channels"
 _VARIABLE = "LOOPSCOPE_STM"
 
 
-def serves(component: str) -> bool:
-    """Whether the component serves channels, and is not one of the experiment's."""
-    return component.startswith(f"{NAME}-")
-
-
 def services(experiment: Experiment) -> list[Component]:
     """The components that serve the channels."""
     homes = dict.fromkeys(channel.home for channel in experiment.channels)

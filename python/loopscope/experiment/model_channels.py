@@ -61,9 +61,12 @@ class Channel(Section):
 
     @classmethod
     def check(cls, at: Place) -> None:
-        home = at.get("home")
-        if home is None or not home.text:
-            return
+        home, slots, capacity = (at.get(key) for key in ("home", "slots", "capacity"))
         hosts = {component.text_at("host") for _, component in at.whole.entries("components")}
-        if None not in hosts and home.text not in hosts:
+        if home is not None and home.text and None not in hosts and home.text not in hosts:
             home.report(f"no component runs on {home.text}, and only those there can use it")
+        if slots is None or not isinstance(slots.scalar, int):
+            return
+        items = cls.model_fields["capacity"].default if capacity is None else capacity.scalar
+        if isinstance(items, int) and slots.scalar < items:
+            slots.report(f"{slots.scalar} slots have no room for {items} items")

@@ -38,16 +38,17 @@ def _channels(results: Results) -> Table:
 
 def _threads(results: Results) -> Table:
     threads = results.channels.threads if results.channels else ()
-    missing = sum(each.missing for each in threads)
+    missing = [each.missing for each in threads if each.missing != 0]
     note = (
         "From a thread's first call of a channel to the end of its last one: application is the "
         "time between calls, blocked what it waited in them for an item or for room, runtime the "
-        "rest of them. Polls that found nothing are the application's."
+        "rest of them. Polls that found nothing are the application's. What other threads had the "
+        "processor meanwhile is not taken out."
     )
     if missing:
-        note += (
-            f" Up to {number(missing)} records were dropped: what is missing counts as application."
-        )
+        known = [each for each in missing if each is not None]
+        many = f"up to {number(sum(known))}" if len(known) == len(missing) else "an unknown number"
+        note += f" Of them {many} may be missing, whose time counts as application."
     return Table(
         name="channel-threads",
         title="Threads at channels",
@@ -70,14 +71,14 @@ def _alike(of: ThreadTimes, results: Results) -> list[ThreadTimes]:
 
 def _times(of: ThreadTimes) -> tuple[Cell, ...]:
     def share(ns: int, whole_ns: int) -> str:
-        return f"{100 * ns / whole_ns:.1f} %" if whole_ns else ""
+        return f"{100 * ns / whole_ns:.1f} %" if whole_ns else "none"
 
     times = (of.application_ns, of.blocked_ns, of.runtime_ns)
     unblocked_ns = of.application_ns + of.runtime_ns
     return (
         Cell(number(of.calls), of.calls),
         Cell(duration(of.time_ns), of.time_ns),
-        *(Cell(f"{duration(ns)} {share(ns, of.time_ns)}".strip(), ns) for ns in times),
+        *(Cell(f"{duration(ns)} ({share(ns, of.time_ns)})", ns) for ns in times),
         Cell(share(of.runtime_ns, unblocked_ns), None),
     )
 

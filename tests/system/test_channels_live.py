@@ -1,0 +1,193 @@
+"""Channels of an experiment: what its programs do is recorded, judged and accounted for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine import BIN, Machine, without_kernel
+
+from loopscope.timeline import Run, open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+FRAMES = 60
+# It tells by its own clock for how long it worked between its puts, and for how long it put.
+CAMERA = f"""
+import json, time
+
+from loopscope import stm
+
+frames = stm.Service().open("frames", puts=True).output()
+ends, begins = [], []
+for number in range({FRAMES}):
+    while ends and time.perf_counter_ns() < ends[-1] + 3_000_000:
+        pass
+    begins.append(time.perf_counter_ns())
+    frames.put(number, bytes(100 + number))
+    ends.append(time.perf_counter_ns())
+worked = sum(begins[1:]) - sum(ends[:-1])
+json.dump([worked, sum(ends) - sum(begins)], open("times.json", "w"))
+"""
+TRACKER = """
+from loopscope import stm
+
+service = stm.Service()
+into = service.open("frames").input("oldest")
+poses = service.open("poses", puts=True).output()
+while True:
+    with into.oldest() as frame:
+        poses.put(frame.time, b"%d" % len(frame))
+    into.consume_until(frame.time)
+"""
+ACTUATOR = """
+from loopscope import stm
+
+into = stm.Service().open("poses").input()
+latest = None
+while True:
+    try:
+        latest = into.look(latest).time
+    except stm.NotYet:
+        into.get(0 if latest is None else latest + 1, timeout=60).release()
+    else:
+        into.consume_until(latest - 1)
+"""
+LOOP = """
+name: loop
+hosts: [h1, h2]
+channels:
+  frames: {home: h1, item: 300B, capacity: 8}
+  poses: {home: h1, item: 64B, capacity: 100}
+components:
+  actuator: {host: h1, run: PYTHON ./actuator.py, ready: started}
+  tracker: {host: h1, run: PYTHON ./tracker.py, ready: started}
+  camera: {host: h1, run: PYTHON ./camera.py, start: run, ready: {exit: 0}}
+  stranger: {host: h2, run: PYTHON ./stranger.py, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: ["frames:*", "poses:*"]}
+measure:
+  paths:
+    loop: {key: id, events: [camera/frames:put, tracker/frames:got, tracker/poses:put]}
+expect: [loop.lost == 0, loop complete]
+"""
+# Another host has not this memory, though it is the same machine.
+STRANGER = """
+from loopscope import stm
+
+try:
+    stm.Service("@loopscope-stm-RUN-h1").open("frames")
+except stm.StmError as error:
+    assert "no service of channels answers" in str(error), error
+else:
+    raise SystemExit("a host has another one's memory")
+"""
+
+
+def rows(run: Run, table: str, columns: str) -> list[tuple[Any, ...]]:
+    return run.relation(table).order("ts").project(columns).fetchall()
+
+
+def made(machine: Machine, text: str) -> None:
+    programs = {"camera": CAMERA, "tracker": TRACKER, "actuator": ACTUATOR, "stranger": STRANGER}
+    for name, program in programs.items():
+        machine.write(f"{name}.py", program)
+    machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
+
+
+def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: Machine) -> None:
+    """Every item's way, what was collected, and how each thread spent its time."""
+    made(machine, without_kernel(LOOP))
+    done = machine.command("run", "loop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    directory = machine.directory / "runs/loop/latest"
+    run = open_run(directory)
+    every = list(range(FRAMES))
+
+    assert rows(run, "frames.put", "id, bytes") == [(n, 100 + n) for n in every]
+    assert rows(run, "frames.got", "id, bytes") == [(n, 100 + n) for n in every]
+    assert rows(run, "frames.consumed", "id, until") == [(n, 1) for n in every]
+    assert rows(run, "frames.collected", "id, dropped") == [(n, 0) for n in every]
+    put = dict(rows(run, "poses.put", "id, ts"))
+    looked = dict(rows(run, "poses.looked", "id, ts"))
+    assert sorted(put) == every and set(looked) <= set(put)
+    assert all(put[number] < ts for number, ts in looked.items())
+    collected = sorted(number for (number,) in rows(run, "poses.collected", "id"))
+    assert collected == every[: len(collected)] and len(collected) >= FRAMES - 2
+
+    results = json.loads((directory / "results.json").read_text())["channels"]
+    frames, poses = results["channels"]
+    assert frames == {
+        "repeat": 1,
+        "host": "h1",
+        "channel": "frames",
+        "capacity": 8,
+        "put": FRAMES,
+        "collected": FRAMES,
+        "dropped": 0,
+        "left": 0,
+    }
+    assert poses["put"] == FRAMES and poses["left"] == FRAMES - poses["collected"]
+    threads = {each["component"]: each for each in results["threads"]}
+    assert {name: each["channels"] for name, each in threads.items()} == {
+        "actuator": ["poses"],
+        "camera": ["frames"],
+        "tracker": ["frames", "poses"],
+    }
+    for each in threads.values():
+        parts = [each[f"{part}_ns"] for part in ("application", "blocked", "runtime")]
+        assert sum(parts) == each["time_ns"] and min(parts) >= 0 and each["missing"] == 0
+    # Python works within its `put`, too, around the library's calls.
+    times = run.repeats[1] / "hosts/h1/components/camera/files/times.json"
+    worked, put = json.loads(times.read_text())
+    camera = threads["camera"]
+    assert worked <= camera["application_ns"] and camera["time_ns"] <= worked + put
+    assert 0 < camera["blocked_ns"] + camera["runtime_ns"] <= put
+    # The tracker does nothing but wait for the camera.
+    assert threads["tracker"]["blocked_ns"] > 0.5 * threads["tracker"]["time_ns"]
+    text = done.stdout
+    assert "frames of h1   60         60        0     0         8" in text
+    assert "Threads at channels" in text and "camera of h1" in text
+
+
+def test_a_run_leaves_no_channel_and_a_killed_programs_items_are_told(machine: Machine) -> None:
+    """The service collects what a program wanted that was killed, and records it."""
+    killed = """
+import os, signal
+from loopscope import stm
+
+service = stm.Service()
+into = service.open("notes").input()
+out = service.open("notes", puts=True).output()
+for number in range(3):
+    out.put(number, b"")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    machine.write("killed.py", killed)
+    text = """
+name: loop
+hosts: [h1]
+channels: {notes: {home: h1, item: 8B, orphans: discard}}
+components:
+  killed: {host: h1, run: PYTHON ./killed.py, ready: {exit: 0}, allow_failure: true}
+  after: {host: h1, run: [sleep, "0.5"], start: run, ready: {exit: 0}}
+phases: [{name: run, timeout: 60s}]
+trace: {user: ["notes:*"], kernel: off}
+"""
+    made(machine, text)
+    done = machine.command("run", "loop.yaml")
+    run = open_run(machine.directory / "runs/loop/latest")
+    assert sorted(rows(run, "notes.collected", "process::VARCHAR, id")) == [
+        ("_channels-h1", number) for number in range(3)
+    ], done.stdout + done.stderr
+    sockets = Path("/proc/net/unix").read_text()
+    assert "loopscope-stm-" not in sockets
+
+
+def test_a_channel_for_which_there_is_no_memory_ends_the_run(machine: Machine) -> None:
+    made(machine, LOOP.replace("item: 300B, capacity: 8", "item: 4GB, capacity: 100000"))
+    done = machine.command("run", "loop.yaml")
+    assert done.returncode == 4, done.stdout
+    assert "cannot make channel frames" in done.stdout + done.stderr
