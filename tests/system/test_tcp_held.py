@@ -77,27 +77,35 @@ while True:
 """
 
 FINDINGS = ROOT / "experiments" / "findings"
-FULL = f"""
+
+
+def slow_device(queue: str, flood: str, messages: str) -> str:
+    """Messages on a slow device, whose queue another program fills now and then.
+
+    ``queue``: its rate and limit. ``flood``: size of datagrams, and times on, off and between
+    calls, ms. ``messages``: their number and period, ms.
+    """
+    return f"""
 name: held
 hosts: [h1, h2]
 components:
-  sink: {{host: h2, run: {BIN}/python FINDINGS/answers.py 7001, ready: {{port: 7001}}}}
-  unread: {{host: h2, run: {BIN}/python FINDINGS/sink.py 7002, ready: {{port: 7002}}}}
+  sink: {{host: h2, run: {BIN}/python {FINDINGS}/answers.py 7001, ready: {{port: 7001}}}}
+  unread: {{host: h2, run: {BIN}/python {FINDINGS}/sink.py 7002, ready: {{port: 7002}}}}
   filler:
     host: h1
     run: >-
-      FINDINGS/slow-device.sh 10mbit 6kb
-      {BIN}/python FINDINGS/flood.py h2 7002 60 60 100 0.2
+      {FINDINGS}/slow-device.sh {queue}
+      {BIN}/python {FINDINGS}/flood.py h2 7002 {flood}
     ready: started
   msg:
     host: h1
-    run: {BIN}/python FINDINGS/two-writes.py h2 7001 150 15 1
+    run: {BIN}/python {FINDINGS}/two-writes.py h2 7001 {messages} 1
     start: run
     ready: {{exit: 0}}
 phases: [{{name: run, measured: true, timeout: 60s}}]
 trace: {{user: ["msg:*"], kernel: ["sched:*", "irq:*", "softirq:*", "tcp:*", "drop:*"]}}
 measure: {{paths: {{msg: {{key: id, events: [msg/msg:sent, sink/msg:received]}}}}}}
-""".replace("FINDINGS", str(FINDINGS))
+"""
 
 
 def experiment(machine: Machine, kinds: dict[str, tuple[int, float]], network: str = "") -> str:
@@ -234,21 +242,26 @@ def test_what_was_sent_again_and_a_cold_window_are_found(machine: Machine) -> No
 
 @pytest.mark.usefixtures("root")
 def test_a_queue_without_room_is_named_where_it_is_sent_again(machine: Machine) -> None:
-    """Another program fills the queue of a slow device now and then."""
-    run(machine, FULL.replace(" 150 15 1", " 300 15 1"))
+    """Another program fills the queue of a slow device now and then.
+
+    A message is 170 bytes on the device and a datagram 62, so where there is no room for a datagram
+    there is none for a message, until the device has sent 108 bytes: for 8 ms. The other program
+    has a call every 2 ms, and may be late. The whole queue is sent in 80 ms.
+    """
+    run(machine, slow_device("100kbit 1kb", "20 30 100 2", "100 15"))
     late = [each for each in causes(machine, "msg") if sum(each.values()) > 150e6]
     dropped = (
         "held: by TCP of h1: sent again; its host dropped it: the queue of its device had no room ("
     )
     found = [each.most_common(1)[0][0].startswith(dropped) for each in late]
-    # They are few, and other tests' programs may keep one.
-    assert len(found) > 2 and sum(found) >= 0.75 * len(found), late
+    # Some 40 are. Other tests' programs may keep one, and some kernels do not tell of each.
+    assert len(found) >= 20 and sum(found) >= 0.75 * len(found), late
 
 
 @pytest.mark.usefixtures("root")
 def test_a_queue_with_room_is_told_from_pacing(machine: Machine) -> None:
     """The same, and the queue has room for what the other program fills it with."""
-    run(machine, FULL.replace("10mbit 6kb", "10mbit 60kb"))
+    run(machine, slow_device("10mbit 60kb", "60 60 100 0.2", "150 15"))
     late = [each for each in causes(machine, "msg") if sum(each.values()) > 20e6]
     queued = "held: by TCP of h1: in the queue of its device"
     found = [each.most_common(1)[0][0] == queued for each in late]
