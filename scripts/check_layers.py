@@ -36,7 +36,7 @@ CRATES: dict[str, set[str]] = {
     "quantity": set(),
     "stm": set(),
     "stm-shared": {"stm", "trace"},
-    "stm-c": {"stm", "stm-shared"},
+    "stm-c": {"stm", "stm-shared", "timer"},
     "features": {"time"},
     "messages": {"quantity"},
     "emulate": {"time", "trace", "phase", "timer", "quantity"},
@@ -71,6 +71,7 @@ CRATES: dict[str, set[str]] = {
         "stm-shared",
         "time",
         "timeline",
+        "timer",
     },
 }
 

@@ -217,6 +217,12 @@ void loopscope_stm_release(struct loopscope_stm_item *item);
 /* Says that the connection wants nothing of this time. */
 int loopscope_stm_consume(struct loopscope_stm_input *input, int64_t time);
 
+/*
+ * Says that of some times, one after the other. Where one cannot be consumed, those before it are.
+ */
+int loopscope_stm_consume_each(struct loopscope_stm_input *input, const int64_t *times,
+                               size_t count);
+
 /* Says that the connection wants nothing of this and all lower times. */
 int loopscope_stm_consume_until(struct loopscope_stm_input *input, int64_t time);
 
@@ -242,6 +248,36 @@ struct loopscope_stm_counts {
 
 int loopscope_stm_count(const struct loopscope_stm_channel *channel,
                         struct loopscope_stm_counts *counts);
+
+/*
+ * The turns of a loop at a fixed period; opaque. Turn n is due n periods after the first one, by
+ * CLOCK_MONOTONIC, so that no delay of one moves those after it.
+ */
+struct loopscope_stm_pace;
+
+/* A turn of a loop. */
+struct loopscope_stm_turn {
+    uint64_t number;  /* from 0 */
+    int64_t due_ns;   /* when it was due: ns of CLOCK_MONOTONIC */
+    uint64_t late_ns; /* how much later it begins */
+    uint64_t skipped; /* turns before it that were left out: even the next one was due */
+    bool slipped;     /* it begins later than tolerated, or others were left out */
+};
+
+/*
+ * Turns of a period. spin: the last part of each wait takes a processor, and turns begin more
+ * punctually. on_slip (NULL is allowed) is called with each turn that has slipped, and data, in the
+ * thread that waits for it.
+ */
+int loopscope_stm_pace(uint64_t period_ns, uint64_t tolerance_ns, bool spin,
+                       void (*on_slip)(const struct loopscope_stm_turn *turn, void *data),
+                       void *data, struct loopscope_stm_pace **pace);
+
+/* Waits for the next turn; the first one is due at once. For one thread. */
+int loopscope_stm_turn(struct loopscope_stm_pace *pace, struct loopscope_stm_turn *turn);
+
+/* Ends it. NULL is allowed. */
+void loopscope_stm_pace_end(struct loopscope_stm_pace *pace);
 
 #ifdef __cplusplus
 }

@@ -4,10 +4,12 @@
  * stm SOCKET: makes channel `frames`, with the defaults and items of 64 bytes; leaves items 1 to 4
  * in it. What stands for them comes from standard input, a line for each; then it waits for its end.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <loopscope/stm.h>
 
@@ -30,6 +32,35 @@ static void holds(int line, const char *what, int is_so)
 }
 
 #define HOLDS(what) holds(__LINE__, #what, (what))
+
+static void count_slip(const struct loopscope_stm_turn *turn, void *slips)
+{
+    HOLDS(turn->slipped);
+    ++*(int *)slips;
+}
+
+/* Turns of 2 ms; one that is away for longer leaves some out. */
+static void turns(void)
+{
+    struct loopscope_stm_pace *pace;
+    struct loopscope_stm_turn first, turn;
+    const struct timespec away = {0, 7000000};
+    int slips = 0, slipped = 0;
+    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_pace(0, 0, false, NULL, NULL, &pace));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_pace(2000000, 1000000, true, count_slip, &slips, &pace));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_turn(pace, &first));
+    HOLDS(first.number == 0);
+    slipped += first.slipped;
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_turn(pace, &turn));
+    HOLDS(turn.due_ns == first.due_ns + (int64_t)turn.number * 2000000);
+    slipped += turn.slipped;
+    nanosleep(&away, NULL);
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_turn(pace, &turn));
+    HOLDS(turn.skipped >= 2 && turn.slipped);
+    HOLDS(slips == slipped + 1);
+    loopscope_stm_pace_end(pace);
+    loopscope_stm_pace_end(NULL);
+}
 
 /* What a full channel of two does, and whom it drops for. */
 static void small_channel(struct loopscope_stm_service *service)
@@ -169,6 +200,11 @@ static void connections(struct loopscope_stm_service *service,
     IS(LOOPSCOPE_STM_NOT_YET, loopscope_stm_nearest(in, 20, 15, 0, 1000000, &item));
     IS(LOOPSCOPE_STM_OK, loopscope_stm_newest(in, 0, &item));
     IS(LOOPSCOPE_STM_NOT_YET, loopscope_stm_unseen(in, 0, &item));
+    const int64_t times[] = {3, 1};
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_consume_each(in, times, 2));
+    IS(LOOPSCOPE_STM_GONE, loopscope_stm_get(in, times[1], 0, &item));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_consume_each(in, NULL, 0));
+    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_consume_each(in, NULL, 1));
     IS(LOOPSCOPE_STM_OK, loopscope_stm_consume_until(in, 4));
     IS(LOOPSCOPE_STM_GONE, loopscope_stm_get(in, 4, 0, &items[0]));
     IS(LOOPSCOPE_STM_OK, loopscope_stm_bound(out, 100));
@@ -202,6 +238,7 @@ int main(int argc, char **argv)
     IS(LOOPSCOPE_STM_OK,
        loopscope_stm_input(channel, LOOPSCOPE_STM_FROM_OLDEST, 0, false, 1, &keeps));
     small_channel(service);
+    turns();
     mistakes(service, channel);
     connections(service, channel);
     loopscope_stm_disconnect(service);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,22 @@ def service(socket: Path) -> stm.Service:
 @pytest.fixture
 def channel(service: stm.Service) -> stm.Channel:
     return service.create("frames", item_bytes=64, capacity=4)
+
+
+@contextmanager
+def interrupted(*, after_s: float) -> Iterator[None]:
+    """Whether what is done is interrupted by a signal's handler."""
+
+    def alarm(number: int, frame: object) -> None:
+        raise InterruptedError("the signal")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        with pytest.raises(InterruptedError, match="the signal"):
+            yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def numbers(items: list[stm.Item]) -> list[int]:
@@ -249,21 +268,68 @@ def test_a_wait_ends_when_the_item_comes_and_by_a_signal(channel: stm.Channel) -
     assert item.age_ns < (time.monotonic() - began) * 1e9
     later.join()
 
-    def alarm(number: int, frame: object) -> None:
-        raise InterruptedError("the signal")
-
-    before = signal.signal(signal.SIGALRM, alarm)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(InterruptedError, match="the signal"):
-            into.get(8)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with interrupted(after_s=0.2):
+        into.get(8)
     # A thread waits, and another one uses the same connection.
     waits = threading.Thread(target=lambda: pytest.raises(stm.NotYet, into.get, 8, 0.5))
     waits.start()
     assert into.counts().held == 1
     waits.join()
+
+
+def test_several_times_are_consumed_one_after_the_other(service: stm.Service) -> None:
+    channel = service.create("few", item_bytes=8, ahead=2)
+    out, into = channel.output(), channel.input()
+    for number in range(4):
+        out.put(number, b"")
+    into.consume_each(iter([3, 1]))
+    assert numbers(into.range(0, 9)) == [0, 2]
+    assert channel.counts().collected == 2
+    # Two times may be consumed before there is an item.
+    with pytest.raises(stm.TooMany):
+        into.consume_each([11, 12, 13, 0])
+    assert into.newest().time == 2 and into.oldest().time == 0
+    for number in (11, 12):
+        with pytest.raises(stm.Late):
+            out.put(number, b"")
+    out.put(13, b"")
+    assert into.newest().time == 13
+    into.consume_each([])
+
+
+def test_turns_come_at_their_times_and_slips_are_told() -> None:
+    slipped: list[stm.Turn] = []
+    pace = stm.Pace(0.01, 0.002, slipped.append)
+    turns = list(itertools.islice(pace, 10))
+    now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    first = turns[0]
+    assert first.number == 0
+    for before, turn in itertools.pairwise(turns):
+        assert turn.number == before.number + 1 + turn.skipped
+        assert turn.due_ns == first.due_ns + turn.number * 10_000_000
+        assert turn.slipped == (turn.late_ns > 2_000_000 or turn.skipped > 0)
+    assert turns[-1].due_ns + turns[-1].late_ns <= now_ns
+    time.sleep(0.035)
+    late = next(pace)
+    assert late.skipped >= 2 and late.slipped
+    assert slipped == [turn for turn in (*turns, late) if turn.slipped]
+    assert (pace.slips, pace.skipped) == (
+        len(slipped),
+        sum(turn.skipped for turn in (*turns, late)),
+    )
+
+
+@pytest.mark.parametrize(("period", "tolerance"), [(0, 1), (-1, 1), (1, -1), (1e30, 0)])
+def test_a_period_that_cannot_be_is_refused(period: float, tolerance: float) -> None:
+    with pytest.raises(ValueError, match="period|tolerance"):
+        stm.Pace(period, tolerance)
+
+
+def test_a_wait_for_a_turn_hears_signals() -> None:
+    pace = stm.Pace(60, 0)
+    next(pace)
+    with interrupted(after_s=0.2):
+        next(pace)
 
 
 def test_full_channels_drop_what_lossy_inputs_want(service: stm.Service) -> None:

@@ -30,7 +30,15 @@ def compiled(folder: Path, compiler: tuple[str, ...]) -> Path:
         check=True,
     ).stdout.split()
     program = folder / "program"
-    words = [*compiler, *STRICT, ROOT / "tests/c/stm.c", "-xnone", "-o", program, *flags]
+    words: list[str | Path] = [
+        *compiler,
+        *STRICT,
+        ROOT / "tests/c/stm.c",
+        "-xnone",
+        "-o",
+        program,
+        *flags,
+    ]
     subprocess.run(words, check=True)
     return program
 

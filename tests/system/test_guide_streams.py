@@ -28,7 +28,7 @@ def followed(pictures: list[str], counts: str) -> None:
 
 def test_the_guides_commands(machine: Machine) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     (machine.directory / "docs").symlink_to(ROOT / "docs")
     machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
     activate = f"VIRTUAL_ENV={machine.directory}/.venv; PATH=$VIRTUAL_ENV/bin:$PATH\n"
@@ -45,6 +45,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     # The last one has no bytes: it is the end.
     put = run.relation("frames.put").order("ts").project("id, bytes").fetchall()
     assert put == [*((number, 640 * 480) for number in range(100)), (100, 0)]
+    assert re.search(r"^\d turns slipped, \d+ were left out$", done.stdout, re.MULTILINE)
     assert "Threads at channels" in done.stdout and "tracker of h1" in done.stdout
     for text in PAGE.split("```yaml\n")[1:]:
         assert text.partition("```")[0] in (FOLDER / "streams.yaml").read_text()
@@ -52,9 +53,9 @@ def test_the_guides_commands(machine: Machine) -> None:
 
 def test_the_guide_shows_the_programs() -> None:
     shown = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    programs = [(FOLDER / name).read_text() for name in ("camera.py", "tracker.py")]
+    programs = [(FOLDER / name).read_text() for name in ("camera.py", "tracker.py", "paced.py")]
     assert all(part in program for part, program in zip(shown, programs, strict=True))
     (shown_c,) = re.findall(r"^```c\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert shown_c in (FOLDER / "camera.c").read_text()
-    lines = [line for program in programs for line in program.splitlines() if line]
+    lines = [line for program in programs[:2] for line in program.splitlines() if line]
     assert len(lines) <= 30

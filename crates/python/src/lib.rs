@@ -26,6 +26,7 @@ mod checks;
 mod foreign;
 mod kernel;
 mod merged;
+mod pace;
 mod stm;
 
 use foreign::{ForeignSource, with_foreign};

@@ -15,6 +15,8 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::pace::StmPace;
+
 create_exception!(loopscope.stm, StmError, PyException, "A channel does not do something.");
 create_exception!(loopscope.stm, Ambiguous, StmError, "Several items may be the nearest one.");
 create_exception!(loopscope.stm, Exists, StmError, "The channel has an item of this time.");
@@ -286,6 +288,11 @@ impl StmInput {
         done.ok_or_else(ended)?.map_err(raised)
     }
 
+    fn consume_each(&self, py: Python<'_>, times: Vec<Time>) -> PyResult<()> {
+        let done = py.detach(|| self.input.with(|input| input.consume_each(&times)));
+        done.ok_or_else(ended)?.map_err(raised)
+    }
+
     fn consume_until(&self, py: Python<'_>, time: Time) -> PyResult<()> {
         let done = py.detach(|| self.input.with(|input| input.consume_until(time)));
         done.ok_or_else(ended)?.map_err(raised)
@@ -414,6 +421,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StmOutput>()?;
     module.add_class::<StmLoan>()?;
     module.add_class::<StmItem>()?;
+    module.add_class::<StmPace>()?;
     let py = module.py();
     for (name, exception) in [
         ("StmError", py.get_type::<StmError>()),

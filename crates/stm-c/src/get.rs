@@ -178,6 +178,23 @@ extern "C" fn loopscope_stm_consume(input: *mut Input, time: Time) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn loopscope_stm_consume_each(
+    input: *mut Input,
+    times: *const Time,
+    count: usize,
+) -> c_int {
+    answer(|| {
+        let input = there(input, "the input")?;
+        if count > 0 {
+            shared(times, "the times")?;
+            // SAFETY: it is not NULL, and there are `count` times.
+            input.consume_each(unsafe { std::slice::from_raw_parts(times, count) })?;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn loopscope_stm_consume_until(input: *mut Input, time: Time) -> c_int {
     answer(|| Ok(there(input, "the input")?.consume_until(time)?))
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod get;
+mod pace;
 mod put;
 
 use std::cell::RefCell;

@@ -48,7 +48,7 @@ pub(crate) enum Changes {
 pub(crate) enum Awaited {
     /// One that can be got.
     Item,
-    /// Of an item that is to be put.
+    /// Room for an item that is to be put.
     Room,
 }
 

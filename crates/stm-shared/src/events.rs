@@ -18,9 +18,9 @@ pub(crate) struct Events {
     consumed: RuntimeSite,
     pub(crate) collected: RuntimeSite,
     call: Interval,
-    /// Of a get for an item.
+    /// A get waits for an item.
     pub(crate) get_wait: Interval,
-    /// Of a put or a loan for room.
+    /// A put or a loan waits for room.
     pub(crate) put_wait: Interval,
 }
 

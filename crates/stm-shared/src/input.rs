@@ -1,9 +1,12 @@
 //! Connections of a thread that get items, and items that it has.
 
+use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loopscope_stm::{GetError as NoItem, Got, InputCounts, InputId, NewItem, Time, Which};
+use loopscope_stm::{
+    ConsumeError, GetError as NoItem, Got, InputCounts, InputId, NewItem, Time, Which,
+};
 
 use crate::attached::{Attached, Awaited, Changes, Until};
 use crate::error::{ConnectionError, GetError, Unusable};
@@ -202,12 +205,31 @@ impl Input {
     /// # Errors
     /// See [`ConnectionError`].
     pub fn consume(&mut self, time: Time) -> Result<(), ConnectionError> {
+        self.consume_each(&[time])
+    }
+
+    /// Consumes some times, one after the other.
+    ///
+    /// # Errors
+    /// See [`ConnectionError`]; those before the one that it is about are consumed then.
+    pub fn consume_each(&mut self, times: &[Time]) -> Result<(), ConnectionError> {
         let InputConnection { inner, id, .. } = &*self.connection;
         let _call = inner.calls(Call::Consume);
-        inner.operate(Changes::Freed, |channel| channel.consume(*id, time))??;
-        inner.consumed(time, false);
-        self.known.alone = self.known.alone.max(time);
-        Ok(())
+        let mut count = 0;
+        let done = inner.operate(Changes::Freed, |channel| {
+            // What was consumed has to be told to others also where not all can be.
+            Ok::<_, Infallible>(times.iter().try_for_each(|time| {
+                channel.consume(*id, *time)?;
+                count += 1;
+                Ok::<_, ConsumeError>(())
+            }))
+        });
+        for time in &times[..count] {
+            inner.consumed(*time, false);
+            self.known.alone = self.known.alone.max(*time);
+        }
+        let Ok(done) = done?;
+        Ok(done?)
     }
 
     /// Consumes all times up to one.

@@ -2,7 +2,7 @@
 //!
 //! A sleep ends tens of microseconds late. To be on time, a [`Timer`] sleeps until a [`Guard`]
 //! before the instant and spins for the rest; the guard is learned from the lateness of recent
-//! sleeps.
+//! sleeps. A [`Pace`] waits for the turns of a loop.
 //!
 //! ```
 //! use loopscope_timer::Guard;
@@ -13,9 +13,11 @@
 //! ```
 
 mod guard;
+mod pace;
 mod placement;
 mod wait;
 
 pub use guard::Guard;
+pub use pace::{Pace, Turn};
 pub use placement::{pin, real_time};
 pub use wait::{Timer, Wait, now};

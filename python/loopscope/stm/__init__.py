@@ -30,6 +30,7 @@ from loopscope._native import (
 )
 from loopscope.stm.channels import Channel, Counts, Input, InputCounts, Look, Output, Service
 from loopscope.stm.items import Item, Loan
+from loopscope.stm.pace import Pace, Turn
 
 __all__ = [
     "Ambiguous",
@@ -49,7 +50,9 @@ __all__ = [
     "NotConnected",
     "NotYet",
     "Output",
+    "Pace",
     "Service",
     "StmError",
     "TooMany",
+    "Turn",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -140,6 +141,13 @@ class Input(_Ends):
     def consume(self, time: int) -> None:
         """Says that it wants nothing of this time. Raises `TooMany`, see `ahead` of `create`."""
         self._native.consume(time)
+
+    def consume_each(self, times: Iterable[int]) -> None:
+        """Says that it wants nothing of these times, one after the other.
+
+        Raises `TooMany` as `consume`; the times before are consumed then.
+        """
+        self._native.consume_each(list(times))
 
     def consume_until(self, time: int) -> None:
         """Says that it wants nothing of this and all lower times."""
