@@ -46,7 +46,7 @@ pub(crate) enum Changes {
 /// What an operation waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Awaited {
-    /// One that can be got.
+    /// An item to be got.
     Item,
     /// Room for an item that is to be put.
     Room,
