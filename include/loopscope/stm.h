@@ -121,6 +121,15 @@ int loopscope_stm_put(struct loopscope_stm_output *output, int64_t time, uint32_
 /* Promises that the connection puts nothing below a time any more. */
 int loopscope_stm_bound(struct loopscope_stm_output *output, int64_t time);
 
+/* A connection that gets items; opaque. */
+struct loopscope_stm_input;
+
+/*
+ * Has that promise follow what the thread gets by an input: nothing below the lowest time of which
+ * it has an item or may get one. With several inputs the lowest of theirs counts.
+ */
+int loopscope_stm_derives(struct loopscope_stm_output *output, struct loopscope_stm_input *input);
+
 /* Memory for an item, to be filled; opaque. */
 struct loopscope_stm_loan;
 
@@ -137,9 +146,6 @@ int loopscope_stm_loan_put(struct loopscope_stm_loan *loan, int64_t time, uint32
 
 /* Ends a loan without an item. NULL is allowed. */
 void loopscope_stm_loan_give_back(struct loopscope_stm_loan *loan);
-
-/* A connection that gets items; opaque. */
-struct loopscope_stm_input;
 
 /* What a new input connection wants. */
 enum loopscope_stm_start {

@@ -62,6 +62,41 @@ static void turns(void)
     loopscope_stm_pace_end(NULL);
 }
 
+/* Carries the promise of a channel's producer on to another channel. */
+static void derived(struct loopscope_stm_service *service)
+{
+    struct loopscope_stm_options options;
+    struct loopscope_stm_channel *frames, *poses;
+    struct loopscope_stm_output *camera, *tracker;
+    struct loopscope_stm_input *of_frames, *of_poses;
+    struct loopscope_stm_item item;
+    memset(&options, 0, sizeof options);
+    options.item_bytes = 8;
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_create(service, "from", &options, &frames));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_create(service, "to", &options, &poses));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_output(frames, &camera));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_output(poses, &tracker));
+    IS(LOOPSCOPE_STM_OK,
+       loopscope_stm_input(frames, LOOPSCOPE_STM_FROM_OLDEST, 0, false, 1, &of_frames));
+    IS(LOOPSCOPE_STM_OK,
+       loopscope_stm_input(poses, LOOPSCOPE_STM_FROM_OLDEST, 0, false, 1, &of_poses));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_put(camera, 3, 0, NULL, 0, 0));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_bound(camera, 5));
+    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_derives(tracker, NULL));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_derives(tracker, of_frames));
+    IS(LOOPSCOPE_STM_NEVER, loopscope_stm_get(of_poses, 2, 0, &item));
+    IS(LOOPSCOPE_STM_NOT_YET, loopscope_stm_get(of_poses, 3, 0, &item));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_consume(of_frames, 3));
+    IS(LOOPSCOPE_STM_NEVER, loopscope_stm_get(of_poses, 4, 0, &item));
+    IS(LOOPSCOPE_STM_LATE, loopscope_stm_put(tracker, 4, 0, NULL, 0, 0));
+    loopscope_stm_input_leave(of_poses);
+    loopscope_stm_input_leave(of_frames);
+    loopscope_stm_output_leave(tracker);
+    loopscope_stm_output_leave(camera);
+    loopscope_stm_close(poses);
+    loopscope_stm_close(frames);
+}
+
 /* What a full channel of two does, and whom it drops for. */
 static void small_channel(struct loopscope_stm_service *service)
 {
@@ -239,6 +274,7 @@ int main(int argc, char **argv)
        loopscope_stm_input(channel, LOOPSCOPE_STM_FROM_OLDEST, 0, false, 1, &keeps));
     small_channel(service);
     turns();
+    derived(service);
     mistakes(service, channel);
     connections(service, channel);
     loopscope_stm_disconnect(service);

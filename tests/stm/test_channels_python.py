@@ -277,6 +277,30 @@ def test_a_wait_ends_when_the_item_comes_and_by_a_signal(channel: stm.Channel) -
     waits.join()
 
 
+def test_what_may_come_to_a_thread_is_promised_by_it(service: stm.Service) -> None:
+    frames, poses = (service.create(name, item_bytes=8) for name in ("frames", "poses"))
+    camera, tracker = frames.output(), poses.output()
+    of_frames, of_poses = frames.input(), poses.input()
+    tracker.derives(of_frames)
+    with pytest.raises(stm.NotYet):
+        of_poses.get(6, timeout=0)
+    # A thread waits for a pose of a frame that it will not have.
+    waits = threading.Thread(target=lambda: pytest.raises(stm.Never, of_poses.get, 6))
+    waits.start()
+    camera.put(7, b"")
+    camera.bound(7)
+    with of_frames.unseen() as frame:
+        tracker.put(frame.time, b"pose")
+    waits.join(timeout=30)
+    assert not waits.is_alive() and bytes(of_poses.get(7)) == b"pose"
+    of_frames.consume_until(7)
+    with pytest.raises(stm.Late):
+        tracker.put(7, b"again")
+    of_frames.close()
+    with pytest.raises(stm.NotConnected):
+        tracker.derives(of_frames)
+
+
 def test_several_times_are_consumed_one_after_the_other(service: stm.Service) -> None:
     channel = service.create("few", item_bytes=8, ahead=2)
     out, into = channel.output(), channel.input()

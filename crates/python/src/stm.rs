@@ -330,6 +330,14 @@ impl StmOutput {
         })
     }
 
+    fn derives(&self, py: Python<'_>, from: &StmInput) -> PyResult<()> {
+        let done = py.detach(|| {
+            let follow = |input: &mut Input| self.0.with(|output| output.derives(input));
+            from.input.with(follow).flatten()
+        });
+        done.ok_or_else(ended)?.map_err(raised)
+    }
+
     fn bound(&self, py: Python<'_>, time: Time) -> PyResult<Time> {
         let done = py.detach(|| self.0.with(|output| output.bound(time)));
         done.ok_or_else(ended)?.map_err(raised)

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use loopscope_stm::Time;
-use loopscope_stm_shared::{Loan, Output, Shared};
+use loopscope_stm_shared::{Input, Loan, Output, Shared};
 
 use crate::{Place, answer, invalid, shared, take, there, until};
 
@@ -41,6 +41,14 @@ extern "C" fn loopscope_stm_put(
             false => unsafe { slice::from_raw_parts(bytes.cast::<u8>(), length) },
         };
         Ok(output.put(time, half_width, bytes, until(timeout))?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn loopscope_stm_derives(output: *mut Output, input: *mut Input) -> c_int {
+    answer(|| {
+        let input = there(input, "the input")?;
+        Ok(there(output, "the output")?.derives(input)?)
     })
 }
 

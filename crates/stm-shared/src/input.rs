@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loopscope_stm::{
     ConsumeError, GetError as NoItem, Got, InputCounts, InputId, NewItem, Time, Which,
 };
 
 use crate::attached::{Attached, Awaited, Changes, Until};
+use crate::derive::{Follower, Source};
 use crate::error::{ConnectionError, GetError, Unusable};
 use crate::events::Call;
 
@@ -86,13 +87,20 @@ struct InputConnection {
     id: InputId,
     /// How many times an item is in use, of which the channel knows one hold.
     uses: Mutex<Vec<(Time, u32)>>,
+    /// For outputs whose promises follow what is due to this.
+    source: Source,
 }
 
 impl Input {
     pub(crate) fn new(inner: Arc<Attached>, id: InputId, floor: Time) -> Input {
-        let connection = Arc::new(InputConnection { inner, id, uses: Mutex::default() });
+        let source = Source::new(Arc::clone(&inner), id);
+        let connection = Arc::new(InputConnection { inner, id, uses: Mutex::default(), source });
         let known = Known { consumed: floor, alone: Time::MIN, given: Time::MIN, unlocked: 0 };
         Input { connection, floor, known }
+    }
+
+    pub(crate) fn derives(&self, output: &Arc<Follower>) -> Result<(), ConnectionError> {
+        self.connection.source.add(output)
     }
 
     /// An item, which is held until it is dropped. Waits for it to come.
@@ -101,7 +109,7 @@ impl Input {
     /// See [`GetError`].
     pub fn get(&mut self, which: Which, until: Until) -> Result<Item, GetError> {
         let connection = &self.connection;
-        let InputConnection { inner, id, uses } = &**connection;
+        let InputConnection { inner, id, uses, .. } = &**connection;
         let mut call = inner.calls(Call::Get);
         let known = &mut self.known;
         if let Some(seen) = inner.newest()
@@ -120,8 +128,12 @@ impl Input {
             Awaited::Item,
             |error: &GetError| *error == GetError::Get(NoItem::NotYet),
             || {
-                let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
-                let got = inner.operate(changes, |channel| channel.get(*id, which))??;
+                let mut uses = lock(uses);
+                let got = inner.operate(changes, |channel| channel.get(*id, which))?;
+                if got.is_err() || is_unseen {
+                    connection.source.tell();
+                }
+                let got = got?;
                 let time = got.item.time;
                 known.given = known.given.max(time.saturating_add(1));
                 known.consumed = known.consumed.max(if is_unseen { time } else { Time::MIN });
@@ -143,9 +155,9 @@ impl Input {
     /// See [`GetError`].
     pub fn range(&mut self, first: Time, last: Time) -> Result<Vec<Item>, GetError> {
         let connection = &self.connection;
-        let InputConnection { inner, id, uses } = &**connection;
+        let InputConnection { inner, id, uses, .. } = &**connection;
         let _call = inner.calls(Call::Get);
-        let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uses = lock(uses);
         let got = inner.operate(Changes::Nothing, |channel| channel.range(*id, first, last))??;
         let given = got.last().map_or(Time::MIN, |got| got.item.time.saturating_add(1));
         self.known.given = self.known.given.max(given);
@@ -229,6 +241,7 @@ impl Input {
             self.known.alone = self.known.alone.max(*time);
         }
         let Ok(done) = done?;
+        self.connection.source.tell();
         Ok(done?)
     }
 
@@ -241,6 +254,7 @@ impl Input {
         let _call = inner.calls(Call::Consume);
         inner.operate(Changes::Freed, |channel| channel.consume_until(*id, time))??;
         inner.consumed(time, true);
+        self.connection.source.tell();
         self.known.consumed = self.known.consumed.max(time.saturating_add(1));
         Ok(())
     }
@@ -284,12 +298,14 @@ impl InputConnection {
 
     fn release(&self, time: Time) {
         let _call = self.inner.calls(Call::Release);
-        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uses = lock(&self.uses);
         let Some(at) = uses.iter().position(|each| each.0 == time) else { return };
         uses[at].1 -= 1;
         if uses[at].1 == 0 {
             uses.swap_remove(at);
+            drop(uses);
             _ = self.inner.operate(Changes::Freed, |channel| channel.release(self.id, time));
+            self.source.tell();
         }
     }
 }
@@ -298,6 +314,10 @@ impl Drop for InputConnection {
     fn drop(&mut self) {
         _ = self.inner.operate(Changes::All, |channel| channel.leave_input(self.id));
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An item that was got. Its bytes stay as they are until it is dropped.

@@ -8,6 +8,7 @@ mod address;
 mod attached;
 mod channel;
 mod client;
+mod derive;
 mod error;
 mod events;
 mod futex;

@@ -7,8 +7,10 @@ use loopscope_stm::{Channel, NewItem, OutputId, Slot, Time};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::attached::{Attached, Awaited, Changes, Until};
+use crate::derive::Follower;
 use crate::error::{ConnectionError, PutError, Unusable};
 use crate::events::Call;
+use crate::input::Input;
 
 /// Bytes of an item that are copied while the channel's lock is held, at most.
 const AT_ONCE: usize = 4096;
@@ -21,11 +23,14 @@ pub struct Output {
 struct OutputConnection {
     inner: Arc<Attached>,
     id: OutputId,
+    /// What it promises because of inputs.
+    follower: Arc<Follower>,
 }
 
 impl Output {
     pub(crate) fn new(inner: Arc<Attached>, id: OutputId) -> Output {
-        Output { connection: Arc::new(OutputConnection { inner, id }) }
+        let follower = Arc::new(Follower::new(Arc::clone(&inner), id));
+        Output { connection: Arc::new(OutputConnection { inner, id, follower }) }
     }
 
     /// Memory for an item, which is filled in place. Waits for a free slot.
@@ -38,7 +43,7 @@ impl Output {
     }
 
     fn lend(&self, until: Until) -> Result<Loan, PutError> {
-        let OutputConnection { inner, id } = &*self.connection;
+        let OutputConnection { inner, id, .. } = &*self.connection;
         let slot = inner.wait(
             until,
             Awaited::Room,
@@ -64,7 +69,7 @@ impl Output {
         bytes: &[u8],
         until: Until,
     ) -> Result<(), PutError> {
-        let OutputConnection { inner, id } = &*self.connection;
+        let OutputConnection { inner, id, .. } = &*self.connection;
         let _call = inner.calls(Call::Put);
         let room = inner.payload.slot_bytes;
         let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room);
@@ -99,9 +104,21 @@ impl Output {
     /// # Errors
     /// The connection has ended, or the channel cannot be used.
     pub fn bound(&mut self, time: Time) -> Result<Time, ConnectionError> {
-        let OutputConnection { inner, id } = &*self.connection;
+        let OutputConnection { inner, id, .. } = &*self.connection;
         let _call = inner.calls(Call::Bound);
         Ok(inner.operate(Changes::Came, |channel| channel.bound(*id, time))??)
+    }
+}
+
+impl Output {
+    /// Has the promise of this connection follow what a thread gets: it puts nothing below the lowest
+    /// time of which an input connection has an item or may get one. With several inputs it is the
+    /// lowest of theirs.
+    ///
+    /// # Errors
+    /// The input has left, or its channel cannot be used.
+    pub fn derives(&self, from: &Input) -> Result<(), ConnectionError> {
+        from.derives(&self.connection.follower)
     }
 }
 
@@ -150,7 +167,7 @@ impl Loan {
     ) -> Result<(), PutError> {
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= self.len());
         let length = length.ok_or(PutError::TooLong { bytes, room: self.len() })?;
-        let OutputConnection { inner, id } = &*self.connection;
+        let OutputConnection { inner, id, .. } = &*self.connection;
         inner.wait(
             until,
             Awaited::Room,
@@ -185,7 +202,7 @@ impl DerefMut for Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if !self.is_put {
-            let OutputConnection { inner, id } = &*self.connection;
+            let OutputConnection { inner, id, .. } = &*self.connection;
             _ = inner.operate(Changes::Freed, |channel| channel.give_back(*id, self.slot));
         }
     }

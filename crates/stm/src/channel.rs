@@ -331,6 +331,22 @@ impl<W: Words> Channel<W> {
         })
     }
 
+    /// The lowest time of which an input connection has an item or may get one, as the output
+    /// connections that there are have promised.
+    ///
+    /// # Errors
+    /// It has left.
+    pub fn due(&self, input: InputId) -> Result<Time, LeaveError> {
+        let place = self.input(input).ok_or(LeaveError::NotConnected)?;
+        let slots = (0..self.items().len(&self.memory)).map(|at| self.slot_at(at));
+        let mut its = slots.filter(|slot| {
+            self.has(*slot, Set::Wanted, place) || self.has(*slot, Set::Held, place)
+        });
+        let floor = self.memory.time(self.layout.floor(place));
+        let to_come = floor.max(self.memory.time(LATE)).max(self.bound_of_all());
+        Ok(its.next().map_or(to_come, |slot| self.slot_time(slot).min(to_come)))
+    }
+
     /// Has an operation change the channel as a whole, or not at all where it fails.
     pub(crate) fn whole<T, E>(
         &mut self,

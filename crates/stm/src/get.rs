@@ -170,7 +170,7 @@ impl<W: Words> Channel<W> {
     }
 
     /// No item below this will come from the output connections that there are.
-    fn bound_of_all(&self) -> Time {
+    pub(crate) fn bound_of_all(&self) -> Time {
         let outputs = 0..self.layout.config.outputs as usize;
         let there = outputs.filter(|place| self.memory.get(self.layout.output(*place, ID)) != 0);
         let bounds = there.map(|place| self.memory.time(self.layout.output(place, BOUND)));

@@ -200,6 +200,10 @@ impl<const FAULT: u8> Subject for Broken<FAULT> {
         let counts = self.0.input_counts(id)?;
         Ok(InputCounts { skipped: if FAULT == 15 { 0 } else { counts.skipped }, ..counts })
     }
+    fn due(&mut self, id: InputId) -> Result<Time, LeaveError> {
+        let due = self.0.due(id)?;
+        Ok(if FAULT == 18 { due.max(self.0.input_counts(id)?.floor) } else { due })
+    }
 }
 
 /// The comparison finds each fault, and shortens the list of operations that shows it.
@@ -231,4 +235,5 @@ fn faults_are_found() {
     find::<15>();
     find::<16>();
     find::<17>();
+    find::<18>();
 }

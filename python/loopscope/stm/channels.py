@@ -204,6 +204,15 @@ class Output(_Ends):
             raise ValueError(f"an item of this channel has at most {self._item_bytes} bytes")
         return Loan(self._native.loan(timeout), nbytes)
 
+    def derives(self, source: Input) -> None:
+        """Has the promise of this connection follow what its thread gets by another one.
+
+        It puts nothing below the lowest time of which `source` has an item or may get one, as the
+        producers there have promised. With several sources the lowest of theirs counts. Calls of
+        the sources, and waits of theirs, carry the promise on.
+        """
+        self._native.derives(source._native)
+
     def bound(self, time: int) -> int:
         """Promises that it puts nothing below a time any more. Returns the promise that holds."""
         promised: int = self._native.bound(time)

@@ -104,6 +104,7 @@ operations! {
     consume_until(id: InputId, time: Time) -> Result<(), ConsumeError>;
     counts() -> Counts;
     input_counts(id: InputId) -> Result<InputCounts, LeaveError>;
+    due(id: InputId) -> Result<Time, LeaveError>;
 }
 
 /// Why there is no new item.
@@ -255,6 +256,10 @@ impl<S: Subject> Pair<'_, S> {
                 return Err(format!("input {index}: the model has {model:?}, not {subject:?}"));
             }
             *self.tally.entry(format!("InputCounts: {}", outcome(&model))).or_default() += 1;
+            let (model, subject) = (self.model.due(input.model), self.subject.due(input.subject));
+            if model != subject {
+                return Err(format!("input {index}: {model:?} is due to it, not {subject:?}"));
+            }
         }
         Ok(())
     }

@@ -171,6 +171,16 @@ impl Model {
         Ok(InputCounts { floor: input.floor, held: self.held(id), lost, skipped })
     }
 
+    /// The lowest time of which an input connection has an item or may get one.
+    pub fn due(&self, id: InputId) -> Result<Time, LeaveError> {
+        let input = self.inputs.get(&id).ok_or(LeaveError::NotConnected)?;
+        let bound = self.outputs.values().map(|output| output.bound).min().unwrap_or(Time::MIN);
+        let to_come = input.floor.max(self.late_below).max(bound);
+        let is_its = |item: &Item| item.wanted_by.contains(&id) || item.held_by.contains(&id);
+        let its = self.items.iter().filter(|(_, item)| is_its(item)).map(|(time, _)| *time);
+        Ok(its.chain([to_come]).min().unwrap())
+    }
+
     /// Ends all connections of an owner at once; how many there were.
     pub fn leave_all(&mut self, owner: u32) -> usize {
         let inputs = self.inputs.iter().filter(|(_, input)| input.owner == owner);
