@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from machine import BIN, Machine, without_kernel
+from ordinary_user import OrdinaryUser
+from ssh_machines import SshMachines
 
 from loopscope.timeline import Run, open_run
 
@@ -90,11 +92,14 @@ def rows(run: Run, table: str, columns: str) -> list[tuple[Any, ...]]:
     return run.relation(table).order("ts").project(columns).fetchall()
 
 
-def made(machine: Machine, text: str) -> None:
-    programs = {"camera": CAMERA, "tracker": TRACKER, "actuator": ACTUATOR, "stranger": STRANGER}
-    for name, program in programs.items():
+PROGRAMS = {"camera": CAMERA, "tracker": TRACKER, "actuator": ACTUATOR, "stranger": STRANGER}
+
+
+def made(machine: Machine | SshMachines, text: str) -> Path:
+    """The experiment's file, with its programs."""
+    for name, program in PROGRAMS.items():
         machine.write(f"{name}.py", program)
-    machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
+    return machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
 
 
 def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: Machine) -> None:
@@ -150,6 +155,24 @@ def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: M
     text = done.stdout
     assert "frames of h1   60         60        0     0         8" in text
     assert "Threads at channels" in text and "camera of h1" in text
+
+
+def test_machines_over_ssh_have_channels_of_their_own(machines: SshMachines) -> None:
+    of_ssh = "testbed: ssh\nmachines: {h1: {user: root}, h2: {user: root}}\nhosts: [h1, h2]"
+    file = made(machines, without_kernel(LOOP).replace("hosts: [h1, h2]", of_ssh))
+    done = machines.command("run", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "frames of h1   60         60        0     0         8" in done.stdout
+    assert "Threads at channels" in done.stdout
+
+
+def test_an_ordinary_user_has_them_too(user: OrdinaryUser) -> None:
+    for name, program in PROGRAMS.items():
+        (user.home / f"{name}.py").write_text(program)
+    (user.home / "loop.yaml").write_text(without_kernel(LOOP).replace("PYTHON", "python"))
+    done = user.command("run", "loop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "frames of h1   60         60        0     0         8" in done.stdout
 
 
 def test_a_run_leaves_no_channel_and_a_killed_programs_items_are_told(machine: Machine) -> None:
