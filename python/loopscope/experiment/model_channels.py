@@ -63,7 +63,8 @@ class Channel(Section):
     def check(cls, at: Place) -> None:
         home, slots, capacity = (at.get(key) for key in ("home", "slots", "capacity"))
         hosts = {component.text_at("host") for _, component in at.whole.entries("components")}
-        if home is not None and home.text and None not in hosts and home.text not in hosts:
+        is_host = home is not None and home.text in (at.names.hosts or ())
+        if home is not None and is_host and None not in hosts and home.text not in hosts:
             home.report(f"no component runs on {home.text}, and only those there can use it")
         if slots is None or not isinstance(slots.scalar, int):
             return
