@@ -135,6 +135,17 @@ def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: M
         "left": 0,
     }
     assert poses["put"] == FRAMES and poses["left"] == FRAMES - poses["collected"]
+    uses = {
+        (each["component"], each["channel"], each["event"]): (each["items"], each["bytes"])
+        for each in results["uses"]
+    }
+    every_byte = sum(100 + number for number in every)
+    assert uses["camera", "frames", "put"] == (FRAMES, every_byte)
+    assert uses["tracker", "frames", "got"] == (FRAMES, every_byte)
+    assert uses["tracker", "poses", "put"] == (FRAMES, 3 * FRAMES)
+    assert uses["actuator", "poses", "looked"] == (len(looked), 3 * len(looked))
+    (camera_rate,) = (each["rate_hz"] for each in results["uses"] if each["component"] == "camera")
+    assert 0 < camera_rate <= 1 / 0.003
     threads = {each["component"]: each for each in results["threads"]}
     assert {name: each["channels"] for name, each in threads.items()} == {
         "actuator": ["poses"],
@@ -154,7 +165,8 @@ def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: M
     assert threads["tracker"]["blocked_ns"] > 0.5 * threads["tracker"]["time_ns"]
     text = done.stdout
     assert "frames of h1   60         60        0     0         8" in text
-    assert "Threads at channels" in text and "camera of h1" in text
+    assert "Threads at channels" in text and "camera of h1 → frames" in text
+    assert "poses → actuator of h1 (looked)" in text
 
 
 def test_machines_over_ssh_have_channels_of_their_own(machines: SshMachines) -> None:

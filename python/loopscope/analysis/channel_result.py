@@ -54,9 +54,29 @@ class ThreadTimes(Document):
 
 
 @dataclass(frozen=True)
+class ChannelUse(Document):
+    """An edge of the graph of threads and channels: what a thread puts or gets."""
+
+    repeat: int
+    host: str
+    component: str
+    pid: int
+    tid: int
+    channel: str
+    event: str
+    """``put``, ``got`` or ``looked``."""
+    items: int
+    bytes: int
+    rate_hz: float | None
+    """Items a second, from the first one to the last one; None of fewer than two."""
+
+
+@dataclass(frozen=True)
 class ChannelsResult(Document):
     """What is known of a run's channels."""
 
     channels: tuple[ChannelResult, ...]
+    uses: tuple[ChannelUse, ...]
+    """Empty where what programs do with the channels was not recorded."""
     threads: tuple[ThreadTimes, ...]
     """Empty where the channels' calls were not recorded."""

@@ -11,7 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from loopscope.analysis.channel_result import ChannelResult, ChannelsResult, ThreadTimes
+from loopscope.analysis.channel_result import (
+    ChannelResult,
+    ChannelsResult,
+    ChannelUse,
+    ThreadTimes,
+)
 from loopscope.analysis.missing_events import UNACCOUNTED, missing_events
 from loopscope.experiment import Channel
 from loopscope.strict_json import from_json
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 SERVICE = "_channels"
 """Process name of the service of a host's channels; the host's name goes on with `-`."""
 _WAITS = ("get_wait", "put_wait")
+_USES = ("put", "got", "looked")
 _THREAD = "repeat, host, process, pid, tid"
 
 
@@ -34,7 +40,9 @@ def read_channels(run: Run, channels: Sequence[Channel]) -> tuple[ChannelsResult
     if not channels:
         return None, []
     counts, problems = _counts(run, channels)
-    return ChannelsResult(tuple(counts), tuple(_threads(run, channels))), problems
+    names = [channel.name for channel in channels]
+    found = ChannelsResult(tuple(counts), tuple(_uses(run, names)), tuple(_threads(run, names)))
+    return found, problems
 
 
 def _counts(run: Run, channels: Sequence[Channel]) -> tuple[list[ChannelResult], list[str]]:
@@ -62,8 +70,28 @@ def _count(repeat: int, home: str, account: dict[str, Any]) -> ChannelResult:
     return ChannelResult(repeat=repeat, host=home, channel=account["name"], left=left, **numbers)
 
 
-def _threads(run: Run, channels: Sequence[Channel]) -> list[ThreadTimes]:
-    names = [each.name for each in channels if f"{each.name}.call" in run.tables]
+def _uses(run: Run, channels: Sequence[str]) -> list[ChannelUse]:
+    found = []
+    for channel in channels:
+        for event in _USES:
+            if f"{channel}.{event}" not in run.tables:
+                continue
+            rows = _of_threads(run, channel, event, "bytes, ts").aggregate(
+                f"{_THREAD}, count(*), sum(bytes)::BIGINT, "
+                "(count(*) - 1) * 1e9 / nullif(max(ts) - min(ts), 0)",
+                _THREAD,
+            )
+            found += [
+                ChannelUse(repeat, host, component, pid, tid, channel, event, items, size, rate)
+                for repeat, host, component, pid, tid, items, size, rate in (
+                    rows.order(_THREAD).fetchall()
+                )
+            ]
+    return found
+
+
+def _threads(run: Run, channels: Sequence[str]) -> list[ThreadTimes]:
+    names = [name for name in channels if f"{name}.call" in run.tables]
     if not names:
         return []
     calls = _rows(run, [(name, "call") for name in names])
@@ -109,14 +137,17 @@ def _missing(run: Run, component: str, channels: Sequence[str]) -> int | None:
     return None if max(counts) == UNACCOUNTED else sum(counts)
 
 
+def _of_threads(run: Run, channel: str, event: str, columns: str) -> Relation:
+    """Columns of a channel's event, after those of its thread."""
+    thread = "repeat, host::VARCHAR AS host, process::VARCHAR AS process, pid, tid"
+    return run.relation(f"{channel}.{event}").project(f"{thread}, {columns}")
+
+
 def _rows(run: Run, intervals: Sequence[tuple[str, str]]) -> Relation:
     """The rows of some channels' intervals whose start is known."""
     parts = [
-        run.relation(f"{channel}.{name}")
-        .filter("start IS NOT NULL")
-        .project(
-            "repeat, host::VARCHAR AS host, process::VARCHAR AS process, pid, tid, "
-            f"'{channel}' AS channel, start, ts"
+        _of_threads(run, channel, name, f"'{channel}' AS channel, start, ts").filter(
+            "start IS NOT NULL"
         )
         for channel, name in intervals
     ]

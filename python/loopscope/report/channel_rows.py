@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from loopscope.analysis.channel_result import ThreadTimes
-from loopscope.analysis.quantity_text import duration, number
+from loopscope.analysis.channel_result import ChannelUse, ThreadTimes
+from loopscope.analysis.quantity_text import duration, number, quantity
 from loopscope.analysis.results import Results
 from loopscope.report.link_rows import Row, Table
-from loopscope.report.rows import Cell
+from loopscope.report.rows import ABSENT, Cell
 
 
 def channel_tables(results: Results) -> list[Table]:
     """What the channels counted, and how threads spent their time at them."""
-    return [table for table in (_channels(results), _threads(results)) if table.rows]
+    tables = _channels(results), _uses(results), _threads(results)
+    return [table for table in tables if table.rows]
 
 
 def _channels(results: Results) -> Table:
@@ -33,6 +34,36 @@ def _channels(results: Results) -> Table:
         rows=rows,
         note="Items. Dropped ones, which had to make room, are among the collected ones, whose "
         "slot was free again; left are those that the channel had at the end.",
+    )
+
+
+def _uses(results: Results) -> Table:
+    uses = results.channels.uses if results.channels else ()
+    return Table(
+        name="channel-uses",
+        title="Who puts and gets",
+        headings=("items", "rate", "bytes", "bytes a second"),
+        rows=tuple(Row(_edge(each, results), _amounts(each)) for each in uses),
+        note="Of each thread and channel; got again counts again. Looked: a copy of the newest "
+        "item. Rates are from the first item to the last one.",
+    )
+
+
+def _edge(of: ChannelUse, results: Results) -> str:
+    thread, channel = _thread(of, results), of.channel
+    if of.event == "put":
+        return f"{thread} → {channel}"
+    return f"{channel} → {thread}" + (" (looked)" if of.event == "looked" else "")
+
+
+def _amounts(of: ChannelUse) -> tuple[Cell, ...]:
+    rate = ABSENT if of.rate_hz is None else quantity(of.rate_hz, "Hz")
+    flow = ABSENT if of.rate_hz is None else quantity(of.rate_hz * of.bytes / of.items, "B/s")
+    return (
+        Cell(number(of.items), of.items),
+        Cell(rate, of.rate_hz),
+        Cell(quantity(of.bytes, "B"), of.bytes),
+        Cell(flow, None),
     )
 
 
@@ -58,15 +89,15 @@ def _threads(results: Results) -> Table:
     )
 
 
-def _thread(of: ThreadTimes, results: Results) -> str:
-    alone = sum(each.component == of.component for each in _alike(of, results)) == 1
-    thread = "" if alone else f" thread {of.tid}"
-    return f"{of.component} of {of.host}{thread}{_repeat(of.repeat, results)}"
-
-
-def _alike(of: ThreadTimes, results: Results) -> list[ThreadTimes]:
+def _thread(of: ThreadTimes | ChannelUse, results: Results) -> str:
+    uses = results.channels.uses if results.channels else ()
     threads = results.channels.threads if results.channels else ()
-    return [each for each in threads if each.repeat == of.repeat]
+    every: tuple[ThreadTimes | ChannelUse, ...] = (*uses, *threads)
+    of_component = {
+        each.tid for each in every if (each.repeat, each.component) == (of.repeat, of.component)
+    }
+    thread = "" if len(of_component) == 1 else f" thread {of.tid}"
+    return f"{of.component} of {of.host}{thread}{_repeat(of.repeat, results)}"
 
 
 def _times(of: ThreadTimes) -> tuple[Cell, ...]:
