@@ -36,7 +36,6 @@ class ThreadTimes(Document):
     component: str
     pid: int
     tid: int
-    channels: tuple[str, ...]
     calls: int
     """Calls that did something or waited; polls that found nothing are not among them."""
     time_ns: int
@@ -46,6 +45,9 @@ class ThreadTimes(Document):
     """Time in calls in which it waited for an item or for room."""
     runtime_ns: int
     """The rest of the time in calls."""
+    application_cpu_ns: int | None
+    """Processor time of these parts, from the kernel's events; None where it is not known."""
+    runtime_cpu_ns: int | None
     missing: int | None
     """Records of its component that may be missing at most; None where that is not known.
 

@@ -7,9 +7,11 @@ blocking, and the rest of a call is the runtime's.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from loopscope.analysis.channel_result import (
     ChannelResult,
@@ -18,11 +20,14 @@ from loopscope.analysis.channel_result import (
     ThreadTimes,
 )
 from loopscope.analysis.missing_events import UNACCOUNTED, missing_events
+from loopscope.analysis.recorded_kernels import RecordedKernels
+from loopscope.analysis.running_time import Nanoseconds
 from loopscope.experiment import Channel
 from loopscope.strict_json import from_json
 from loopscope.timeline import Run, RunError
 
 if TYPE_CHECKING:
+    from loopscope.analysis.scheduling import Scheduling
     from loopscope.timeline.relation import Relation
 
 SERVICE = "_channels"
@@ -30,6 +35,9 @@ SERVICE = "_channels"
 _WAITS = ("get_wait", "put_wait")
 _USES = ("put", "got", "looked")
 _THREAD = "repeat, host, process, pid, tid"
+_Thread = tuple[int, str, str, int, int]
+_Intervals = tuple[Nanoseconds, Nanoseconds]
+_NONE: _Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 def read_channels(run: Run, channels: Sequence[Channel]) -> tuple[ChannelsResult | None, list[str]]:
@@ -94,41 +102,53 @@ def _threads(run: Run, channels: Sequence[str]) -> list[ThreadTimes]:
     names = [name for name in channels if f"{name}.call" in run.tables]
     if not names:
         return []
-    calls = _rows(run, [(name, "call") for name in names])
-    gaps = calls.project(
-        f"{_THREAD}, channel, start, ts, ts - start AS length, "
-        f"start - lag(ts) OVER (PARTITION BY {_THREAD} ORDER BY start, ts) AS gap"
-    )
-    spent = gaps.aggregate(
-        f"{_THREAD}, list_sort(list(DISTINCT channel)) AS channels, count(*) AS calls, "
-        "(max(ts) - min(start))::BIGINT AS whole, coalesce(sum(gap), 0)::BIGINT AS application, "
-        "sum(length)::BIGINT AS called",
-        _THREAD,
-    ).order(_THREAD)
-    blocked: dict[Any, int] = defaultdict(int)
     waits = [(name, wait) for name in names for wait in _WAITS if f"{name}.{wait}" in run.tables]
-    if waits:
-        sums = _rows(run, waits).aggregate(f"{_THREAD}, sum(ts - start)::BIGINT", _THREAD)
-        blocked |= {tuple(thread): ns for *thread, ns in sums.fetchall()}
-    rows = spent.fetchall()
-    missing = {component: _missing(run, component, names) for _, _, component, *_ in rows}
-    return [
-        ThreadTimes(
-            repeat=repeat,
-            host=host,
-            component=component,
-            pid=pid,
-            tid=tid,
-            channels=tuple(used),
-            calls=count,
-            time_ns=whole,
-            application_ns=application,
-            blocked_ns=blocked[repeat, host, component, pid, tid],
-            runtime_ns=called - blocked[repeat, host, component, pid, tid],
-            missing=missing[component],
+    calls = _intervals(run, [(name, "call") for name in names])
+    waited = _intervals(run, waits)
+    kernels = RecordedKernels(run)
+    missing = {component: _missing(run, component, names) for _, _, component, *_ in calls}
+    found = []
+    for thread, (start, end) in calls.items():
+        repeat, host, component, pid, tid = thread
+        waits_of = waited.get(thread, _NONE)
+        spent_ns = _processor_time(kernels.of(repeat, host), tid, (start, end), waits_of)
+        blocked_ns = int(np.sum(waits_of[1] - waits_of[0]))
+        found.append(
+            ThreadTimes(
+                repeat=repeat,
+                host=host,
+                component=component,
+                pid=pid,
+                tid=tid,
+                calls=len(start),
+                time_ns=int(end[-1] - start[0]),
+                application_ns=int(np.sum(start[1:] - end[:-1])),
+                blocked_ns=blocked_ns,
+                runtime_ns=int(np.sum(end - start)) - blocked_ns,
+                application_cpu_ns=None if spent_ns is None else spent_ns[0],
+                runtime_cpu_ns=None if spent_ns is None else spent_ns[1],
+                missing=missing[component],
+            )
         )
-        for repeat, host, component, pid, tid, used, count, whole, application, called in rows
-    ]
+    return found
+
+
+def _processor_time(
+    kernel: Scheduling | None, tid: int, calls: _Intervals, waits: _Intervals
+) -> tuple[int, int] | None:
+    """The processor time of a thread between calls, and in calls but for their waits, ns.
+
+    None where it is not known: of more than a hundredth of the time nobody knows whether the thread
+    had a processor.
+    """
+    running = None if kernel is None else kernel.running_time(tid)
+    (start, end), begin, last = calls, int(calls[0][0]), int(calls[1][-1])
+    if kernel is None or running is None or kernel.lost("sched", begin, last):
+        return None
+    if running.untold_in(begin, last) > (last - begin) / 100:
+        return None
+    application_ns = running.in_all(end[:-1], start[1:])
+    return application_ns, running.in_all(start, end) - running.in_all(*waits)
 
 
 def _missing(run: Run, component: str, channels: Sequence[str]) -> int | None:
@@ -143,15 +163,18 @@ def _of_threads(run: Run, channel: str, event: str, columns: str) -> Relation:
     return run.relation(f"{channel}.{event}").project(f"{thread}, {columns}")
 
 
-def _rows(run: Run, intervals: Sequence[tuple[str, str]]) -> Relation:
-    """The rows of some channels' intervals whose start is known."""
+def _intervals(run: Run, entities: Sequence[tuple[str, str]]) -> dict[_Thread, _Intervals]:
+    """Begins and ends of some channels' intervals, by thread, rising."""
     parts = [
-        _of_threads(run, channel, name, f"'{channel}' AS channel, start, ts").filter(
-            "start IS NOT NULL"
-        )
-        for channel, name in intervals
+        _of_threads(run, channel, name, "start, ts").filter("start IS NOT NULL")
+        for channel, name in entities
     ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.union(part)
-    return whole
+    if not parts:
+        return {}
+    whole = reduce(lambda one, other: one.union(other), parts)
+    table = whole.order(f"{_THREAD}, start, ts").to_arrow_table()
+    of_threads = whole.aggregate(f"{_THREAD}, count(*)", _THREAD).order(_THREAD).fetchall()
+    start, end = (table[name].to_numpy() for name in ("start", "ts"))
+    edges = np.cumsum([count for *_, count in of_threads])[:-1]
+    pairs = zip(np.split(start, edges), np.split(end, edges), strict=True)
+    return {tuple(thread): pair for (*thread, _), pair in zip(of_threads, pairs, strict=True)}

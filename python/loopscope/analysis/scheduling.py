@@ -13,6 +13,7 @@ import numpy as np
 
 from loopscope.analysis.interrupts import Happening, Interrupts, interruption
 from loopscope.analysis.kernels import rows_of
+from loopscope.analysis.running_time import RunningTime, running_time
 from loopscope.timeline.stolen import read_stolen
 
 if TYPE_CHECKING:
@@ -140,6 +141,12 @@ class Scheduling:
         """Whether events of a class may have been lost in a time."""
         gaps = self._lost.get(kind, ())
         return bool(gaps) and any(begin < end and start < until for begin, until in gaps)
+
+    def running_time(self, tid: int) -> RunningTime | None:
+        """For how long a thread had a processor until each switch. None: no event is of it."""
+        none = np.zeros(0, dtype=np.int64)
+        came, went = (group[tid].times if tid in group else none for group in (self._in, self._out))
+        return running_time(came, went, int(self._ts[-1]))
 
     def stolen(self, cpu: int, start: int, end: int) -> int:
         """The most that a hypervisor may have taken of a processor in a time, ns."""

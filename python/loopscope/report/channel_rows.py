@@ -73,8 +73,9 @@ def _threads(results: Results) -> Table:
     note = (
         "From a thread's first call of a channel to the end of its last one: application is the "
         "time between calls, blocked what it waited in them for an item or for room, runtime the "
-        "rest of them. Polls that found nothing are the application's. What other threads had the "
-        "processor meanwhile is not taken out."
+        "rest of them. Polls that found nothing are the application's. The last column is the "
+        "runtime's share of the processor time that is not blocked, where the kernel's events "
+        "tell it; the others are times by the clock, also where another thread had the processor."
     )
     if missing:
         known = [each for each in missing if each is not None]
@@ -83,7 +84,7 @@ def _threads(results: Results) -> Table:
     return Table(
         name="channel-threads",
         title="Threads at channels",
-        headings=("calls", "time", "application", "blocked", "runtime", "runtime of unblocked"),
+        headings=("calls", "time", "application", "blocked", "runtime", "runtime of CPU time"),
         rows=tuple(Row(_thread(each, results), _times(each)) for each in threads),
         note=note,
     )
@@ -105,12 +106,13 @@ def _times(of: ThreadTimes) -> tuple[Cell, ...]:
         return f"{100 * ns / whole_ns:.1f} %" if whole_ns else "none"
 
     times = (of.application_ns, of.blocked_ns, of.runtime_ns)
-    unblocked_ns = of.application_ns + of.runtime_ns
+    cpu = of.application_cpu_ns, of.runtime_cpu_ns
+    of_cpu = ABSENT if None in cpu else share(cpu[1] or 0, sum(ns or 0 for ns in cpu))
     return (
         Cell(number(of.calls), of.calls),
         Cell(duration(of.time_ns), of.time_ns),
         *(Cell(f"{duration(ns)} ({share(ns, of.time_ns)})", ns) for ns in times),
-        Cell(share(of.runtime_ns, unblocked_ns), None),
+        Cell(of_cpu, None),
     )
 
 
