@@ -79,8 +79,8 @@ def _threads(results: Results) -> Table:
     )
     if missing:
         known = [each for each in missing if each is not None]
-        many = f"up to {number(sum(known))}" if len(known) == len(missing) else "an unknown number"
-        note += f" Of them {many} may be missing, whose time counts as application."
+        many = f"Up to {number(sum(known))}" if len(known) == len(missing) else "An unknown number"
+        note += f" {many} of their records may be missing: such a call counts as application."
     return Table(
         name="channel-threads",
         title="Threads at channels",
