@@ -58,14 +58,14 @@ def test_both_causes_are_found_and_not_the_decoy(machine: Machine, run: int) -> 
     drawn = random.Random()
     lengths = {name: f"{drawn.randrange(10, 18)}ms" for name in ("length", "decoy")}
     found = ran(machine, share=drawn.uniform(0.1, 0.3), **lengths)
-    rows = found.relation("msg.touched").project("id").fetchall()
-    touched = {id for (id,) in rows}
+    touched = dict(found.relation("msg.touched").project("id, ts").fetchall())
     hogged = found.relation("stall.stall").filter("process = 'hog'")
     stalls = hogged.project("start, start + duration").fetchall()
     ends = [
         dict(found.relation(f"msg.{name}").project("id, ts").fetchall())
         for name in ("sent", "done")
     ]
+    working = [(since, ends[1][id]) for id, since in touched.items()]
     told = machine.ask("why", "runs/two-causes/latest", "--over", "5ms")
     late = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(late) > 15, told.stderr
@@ -74,13 +74,18 @@ def test_both_causes_are_found_and_not_the_decoy(machine: Machine, run: int) -> 
         begin, end = (at[message["id"]] for at in ends)
         held = held_for(message)
         stalled = sum(max(min(until, end) - max(since, begin), 0) for since, until in stalls)
-        # What is not told of the kernel's switches may hide a part.
-        unknown = sum(ns for cause, ns in held.items() if "not told" in cause)
-        of_touched = (held[FAULTS] > 1_000_000) == (message["id"] in touched)
-        of_hog = -500_000 - unknown < held[HOG] - stalled < 500_000
+        # What is not told of the kernel's switches may hide a part, and so may interrupts.
+        hidden = sum(
+            ns for cause, ns in held.items() if "not told" in cause or "waited while cpu0" in cause
+        )
+        # The node may be busy with one that came before, of which it had to wait for the hog.
+        is_behind = any(since < end and begin < until for since, until in working)
+        is_touched = message["id"] in touched
+        of_touched = (is_behind and not is_touched) or (held[FAULTS] > 1_000_000) == is_touched
+        of_hog = -500_000 - hidden < held[HOG] - stalled < 500_000
         if not (of_touched and of_hog):
             wrong.append((message["id"], message["id"] in touched, stalled, held.most_common(4)))
-    assert len(wrong) <= 0.1 * len(late), wrong
+    assert len(wrong) <= 0.1 * len(late), "\n".join(map(str, wrong))
     causes = ranked(machine)
     others = {cause: count for cause, count in causes.items() if cause not in (FAULTS, HOG)}
     assert min(causes[FAULTS], causes[HOG]) > max(others.values(), default=0), causes

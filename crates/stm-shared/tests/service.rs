@@ -1,5 +1,7 @@
 //! Channels by their names.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
 mod small;
 
 use std::fs;
@@ -91,7 +93,7 @@ fn a_socket_may_have_a_name_and_no_file() {
 #[test]
 fn another_users_service_is_refused() {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED LOUDLY: only root can be another user");
+        skip::skipped("only root can be another user");
         return;
     }
     // Anybody may listen at a name that has no file.
