@@ -82,7 +82,6 @@ def test_as_json(machine: Machine, program: Path) -> None:
         ("/etc/passwd", "not an ELF program"),
         ("no-such-file", "no-such-file"),
         ("4194999", "there is no process 4194999"),
-        pytest.param(str(os.getpid()), "no call sites", id="this process"),
     ],
 )
 def test_what_cannot_be_listed(machine: Machine, target: str, said: str) -> None:
@@ -90,3 +89,13 @@ def test_what_cannot_be_listed(machine: Machine, target: str, said: str) -> None
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("loopscope: ") and said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_process_without_call_sites_has_nothing_to_list(machine: Machine) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            done = machine.command("entities", str(process.pid))
+        finally:
+            process.kill()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("loopscope: ") and "no call sites" in done.stderr

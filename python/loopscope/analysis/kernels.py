@@ -66,7 +66,8 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         if cost["event_ns"] is None and name.partition(":")[0] in emitted
     ]
     if any(each.overwritten for each in classes.values()):
-        unknown.append("a flight recorder wrote a part of the kernel's events")
+        # This reason does not go away with the machine's noise.
+        unknown.insert(0, "a flight recorder wrote a part of the kernel's events")
     event_ns: dict[str, float] = {}
     for name, cost in costs:
         if cost["event_ns"] is not None:
