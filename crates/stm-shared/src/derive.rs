@@ -42,6 +42,11 @@ impl Source {
         Ok(())
     }
 
+    /// Whether there are outputs that follow: its promises may be more though there is no other item.
+    pub(crate) fn is_followed(&self) -> bool {
+        !lock(&self.followers).is_empty()
+    }
+
     /// Tells those that follow what is due now.
     pub(crate) fn tell(&self) {
         let mut followers = lock(&self.followers);

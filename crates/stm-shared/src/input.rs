@@ -115,6 +115,7 @@ impl Input {
         if let Some(seen) = inner.newest()
             && known.is_over(which, seen.item.time)
             && until == Until::Now
+            && !connection.source.is_followed()
             && !known.takes_lock()
         {
             call.finds_nothing();

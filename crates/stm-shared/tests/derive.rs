@@ -73,6 +73,26 @@ fn a_thread_that_waits_carries_promises_on() {
 }
 
 #[test]
+fn a_thread_that_polls_carries_promises_on() {
+    let (frames, poses) = (shared(), shared());
+    let mut camera = frames.output().unwrap();
+    let mut of_frames = frames.input(From::Oldest, false, 4).unwrap();
+    // Somebody else wants the item still, so that there is a newest one.
+    let _others = frames.input(From::Oldest, false, 4).unwrap();
+    let mut of_poses = poses.input(From::Oldest, false, 4).unwrap();
+    let tracker = poses.output().unwrap();
+    tracker.derives(&of_frames).unwrap();
+    camera.put(3, 0, b"", Until::Now).unwrap();
+    let frame = of_frames.get(Which::Unseen, Until::Now).unwrap();
+    of_frames.consume_until(3).unwrap();
+    drop(frame);
+    camera.bound(7).unwrap();
+    let nothing = of_frames.get(Which::Unseen, Until::Now).err();
+    assert_eq!(nothing, Some(GetError::Get(NoItem::NotYet)));
+    assert!(!may_come(&mut of_poses, 6) && may_come(&mut of_poses, 7));
+}
+
+#[test]
 fn of_several_inputs_the_lowest_counts() {
     let (left, right, joined) = (shared(), shared(), shared());
     let mut of_left = left.input(From::Oldest, false, 4).unwrap();

@@ -407,7 +407,7 @@ class Results(Document):
     links: tuple[LinkResult, ...]
     """Empty where none are emulated."""
     channels: Annotated[ChannelsResult | None, UNLESS_EMPTY] = None
-    """Of space-time memory; None where the experiment has none."""
+    """What its channels of space-time memory did; None where the experiment has none."""
     repeats: int
     problems: tuple[str, ...]
     messages: Annotated[Mapping[str, Messages], INTERNAL] = field(repr=False, compare=False)
