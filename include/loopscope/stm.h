@@ -57,7 +57,10 @@ const char *loopscope_stm_error(void);
 /* The way to the machine's service of channels; opaque. */
 struct loopscope_stm_service;
 
-/* Connects to the service whose socket is at path; NULL: where it is by default. */
+/*
+ * Connects to the service whose socket is at path, @ and a name: one without a file; NULL: where it
+ * is by default.
+ */
 int loopscope_stm_connect(const char *path, struct loopscope_stm_service **service);
 
 /* Ends that. Channels stay open. NULL is allowed. */

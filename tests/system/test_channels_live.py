@@ -97,6 +97,19 @@ def rows(run: Run, table: str, columns: str) -> list[tuple[Any, ...]]:
 PROGRAMS = {"camera": CAMERA, "tracker": TRACKER, "actuator": ACTUATOR, "stranger": STRANGER}
 
 
+def services(directory: Path) -> list[str]:
+    """The processes that serve channels of runs in a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            serves = b"stm\0serve" in (process / "cmdline").read_bytes()
+            if serves and (process / "cwd").resolve().is_relative_to(directory.resolve()):
+                found.append(process.name)
+        except OSError:  # It has ended meanwhile.
+            continue
+    return found
+
+
 def made(machine: Machine | SshMachines, text: str) -> Path:
     """The experiment's file, with its programs."""
     for name, program in PROGRAMS.items():
@@ -242,8 +255,26 @@ trace: {user: ["notes:*"], kernel: off}
     assert sorted(rows(run, "notes.collected", "process::VARCHAR, id")) == [
         ("_channels-h1", number) for number in range(3)
     ], done.stdout + done.stderr
-    sockets = Path("/proc/net/unix").read_text()
-    assert "loopscope-stm-" not in sockets
+    assert not services(machine.directory)
+
+
+def test_a_channel_that_nobody_uses_is_counted_all_the_same(machine: Machine) -> None:
+    machine.write("opens.py", 'from loopscope import stm\nstm.Service().open("idle").input()\n')
+    text = """
+name: loop
+hosts: [h1]
+channels: {idle: {home: h1, item: 8B}}
+components:
+  opens: {host: h1, run: PYTHON ./opens.py, start: run, ready: {exit: 0}}
+phases: [{name: run, timeout: 60s}]
+trace: {user: ["idle:*"], kernel: off}
+"""
+    made(machine, text)
+    done = machine.command("run", "loop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    read = json.loads((machine.directory / "runs/loop/latest/results.json").read_text())["channels"]
+    (idle,) = read["channels"]
+    assert (idle["put"], idle["left"], read["uses"], read["threads"]) == (0, 0, [], [])
 
 
 def test_a_channel_for_which_there_is_no_memory_ends_the_run(machine: Machine) -> None:

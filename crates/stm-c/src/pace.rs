@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use loopscope_stm_shared::Kind;
 use loopscope_timer::{Pace, Wait};
 
 use crate::{Failure, Place, answer, invalid, take, there};
@@ -51,10 +52,10 @@ extern "C" fn loopscope_stm_turn(pace: *mut Paced, turn: *mut Turn) -> c_int {
         let place = Place::new(turn)?;
         let Paced { pace, on_slip, data } = there(pace, "the pace")?;
         let next = pace.turn().map_err(|error| Failure {
-            kind: loopscope_stm_shared::Kind::Failed,
+            kind: Kind::Failed,
             text: format!("cannot sleep: {error}"),
         })?;
-        let told = || Turn {
+        let told = Turn {
             number: next.number,
             due_ns: i64::try_from(next.due.0).unwrap_or(i64::MAX),
             late_ns: next.late_ns,
@@ -62,9 +63,9 @@ extern "C" fn loopscope_stm_turn(pace: *mut Paced, turn: *mut Turn) -> c_int {
             slipped: next.slipped,
         };
         if let Some(on_slip) = on_slip.filter(|_| next.slipped) {
-            on_slip(&told(), *data);
+            on_slip(&told, *data);
         }
-        place.fill(told());
+        place.fill(told);
         Ok(())
     })
 }

@@ -108,9 +108,7 @@ impl Output {
         let _call = inner.calls(Call::Bound);
         Ok(inner.operate(Changes::Came, |channel| channel.bound(*id, time))??)
     }
-}
 
-impl Output {
     /// Has the promise of this connection follow what a thread gets: it puts nothing below the lowest
     /// time of which an input connection has an item or may get one. With several inputs it is the
     /// lowest of theirs.

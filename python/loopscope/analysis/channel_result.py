@@ -46,8 +46,9 @@ class ThreadTimes(Document):
     runtime_ns: int
     """The rest of the time in calls."""
     application_cpu_ns: int | None
-    """Processor time of these parts, from the kernel's events; None where it is not known."""
+    """Processor time between calls, from the kernel's events; None where it is not known."""
     runtime_cpu_ns: int | None
+    """Processor time in calls but for the waits, likewise."""
     missing: int | None
     """Records of its component that may be missing at most; None where that is not known.
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from loopscope.analysis.scheduling import Scheduling
     from loopscope.timeline.relation import Relation
 
-SERVICE = "_channels"
-"""Process name of the service of a host's channels; the host's name goes on with `-`."""
+# The component that serves a host's channels, before `-` and the host's name.
+_SERVICE = "_channels"
 _WAITS = ("get_wait", "put_wait")
 _USES = ("put", "got", "looked")
 _THREAD = "repeat, host, process, pid, tid"
@@ -57,7 +57,7 @@ def _counts(run: Run, channels: Sequence[Channel]) -> tuple[list[ChannelResult],
     found, problems = [], []
     for repeat, directory in run.repeats.items():
         for home in dict.fromkeys(channel.home for channel in channels):
-            file = directory / f"hosts/{home}/components/{SERVICE}-{home}/files/channels.json"
+            file = directory / f"hosts/{home}/components/{_SERVICE}-{home}/files/channels.json"
             if not file.exists():
                 problems.append(
                     f"{home}, repeat {repeat}: the service of the channels left no account "
@@ -174,6 +174,8 @@ def _intervals(run: Run, entities: Sequence[tuple[str, str]]) -> dict[_Thread, _
     whole = reduce(lambda one, other: one.union(other), parts)
     table = whole.order(f"{_THREAD}, start, ts").to_arrow_table()
     of_threads = whole.aggregate(f"{_THREAD}, count(*)", _THREAD).order(_THREAD).fetchall()
+    if not of_threads:
+        return {}
     start, end = (table[name].to_numpy() for name in ("start", "ts"))
     edges = np.cumsum([count for *_, count in of_threads])[:-1]
     pairs = zip(np.split(start, edges), np.split(end, edges), strict=True)

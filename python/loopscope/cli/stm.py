@@ -42,7 +42,8 @@ Socket = Annotated[
     typer.Option(
         "--socket",
         metavar="PATH",
-        help="The service's socket. [default: LOOPSCOPE_STM, or in the user's runtime directory]",
+        help="The service's socket; @NAME: one without a file. [default: LOOPSCOPE_STM, or in the "
+        "user's runtime directory]",
         show_default=False,
     ),
 ]

@@ -262,8 +262,8 @@ class Channel:
 class Service(_Ends):
     """The service of this machine that knows channels by their names.
 
-    `path` is that of its socket; without one it is where ``loopscope stm serve`` is by default.
-    Raises `StmError` if none is there.
+    `path` is that of its socket, or `@` and the name of one without a file. None: it is where
+    ``loopscope stm serve`` is by default. Raises `StmError` if none is there.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
