@@ -4,20 +4,26 @@ use std::iter;
 use std::ops::Range;
 
 use crate::layout::{
-    ABOVE, AHEAD, BOUND, COLLECTED, DROPPED, FLOOR, FREE, FREE_COUNT, FREE_SLOT, HELD, HOLDS, ID,
-    INPUT_OWNER, INPUTS, LATE, LOANED, LOANS, LOSSY, LOST, Layout, NEXT, NEXT_FREE, OUTPUT_OWNER,
-    PUT, SERIAL, SKIPPED, STATE, Set, TIME, UNSEEN, VISIBLE,
+    ABOVE, AHEAD, BOUND, COLLECTED, DROPPED, ELSEWHERE, FLOOR, FREE, FREE_COUNT, FREE_SLOT, HELD,
+    HOLDS, ID, INPUT_OWNER, INPUTS, LATE, LOANED, LOANS, LOSSY, LOST, Layout, NEXT, NEXT_FREE,
+    OUTPUT_OWNER, PUT, RETIRED, SERIAL, SKIPPED, STATE, Set, TIME, UNSEEN, VISIBLE,
 };
 use crate::memory::{Memory, log_words};
 use crate::ring::Ring;
 use crate::types::{
-    Collected, Config, Counts, From, InputCounts, InputId, JoinError, LeaveError, LoanError,
-    OutputId, Slot, Time,
+    Collected, Config, Counts, From, InputCounts, InputId, JoinError, LeaveError, OutputId, Time,
 };
 use crate::words::Words;
 
 /// No input connection has this floor that may have an item.
 pub(crate) const NO_INPUT: Time = Time::MAX;
+
+/// What becomes of the holds of a connection that ends.
+#[derive(Clone, Copy)]
+enum Holds {
+    End,
+    Stay,
+}
 
 /// A channel in a block of memory, as the owner of its lock sees it.
 pub struct Channel<W> {
@@ -41,7 +47,7 @@ impl<W: Words> Channel<W> {
         if words.count() < layout.count {
             return None;
         }
-        for at in [FLOOR, LATE, NEXT] {
+        for at in [FLOOR, LATE, NEXT, ELSEWHERE] {
             words.store(at, Time::MIN.cast_unsigned());
         }
         for place in 0..config.inputs as usize {
@@ -122,7 +128,7 @@ impl<W: Words> Channel<W> {
                 (LOSSY, lossy.into()),
                 (HOLDS, holds.into()),
             ];
-            let cleared = [HELD, LOST, SKIPPED, AHEAD].map(|word| (word, 0));
+            let cleared = [HELD, LOST, SKIPPED, AHEAD, RETIRED].map(|word| (word, 0));
             let none = [ABOVE, UNSEEN].map(|word| (word, Time::MIN.cast_unsigned()));
             for (word, value) in iter::empty().chain(record).chain(cleared).chain(none) {
                 channel.memory.set(channel.layout.input(place, word), value);
@@ -166,8 +172,20 @@ impl<W: Words> Channel<W> {
     /// It has ended before.
     pub fn leave_input(&mut self, input: InputId) -> Result<(), LeaveError> {
         self.whole(|channel| {
+            let place = channel.any_input(input).ok_or(LeaveError::NotConnected)?;
+            channel.end_inputs(&[place], Holds::End);
+            Ok(())
+        })
+    }
+
+    /// Ends an input connection but for its holds, which can be released still.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub fn retire_input(&mut self, input: InputId) -> Result<(), LeaveError> {
+        self.whole(|channel| {
             let place = channel.input(input).ok_or(LeaveError::NotConnected)?;
-            channel.end_inputs(&[place]);
+            channel.end_inputs(&[place], Holds::Stay);
             Ok(())
         })
     }
@@ -199,28 +217,40 @@ impl<W: Words> Channel<W> {
             .filter(|each| is_of(output(*each, ID), output(*each, OUTPUT_OWNER)))
             .collect();
         if !inputs.is_empty() {
-            self.end_inputs(&inputs);
+            self.end_inputs(&inputs, Holds::End);
         }
         outputs.iter().for_each(|place| self.end_output(*place));
         self.memory.keep();
         inputs.len() + outputs.len()
     }
 
-    fn end_inputs(&mut self, places: &[usize]) {
+    fn end_inputs(&mut self, places: &[usize], holds: Holds) {
         let mut ended = vec![0_u64; self.layout.set_words];
+        let mut inputs = self.memory.get(INPUTS);
         for place in places {
             ended[place / 64] |= 1 << (place % 64);
             self.forget_all_ahead(*place);
-            self.memory.set(self.layout.input(*place, ID), 0);
+            inputs -= u64::from(!self.is_retired(*place));
+            match holds {
+                Holds::End => self.memory.set(self.layout.input(*place, ID), 0),
+                Holds::Stay => {
+                    self.memory.set(self.layout.input(*place, RETIRED), 1);
+                    // What comes is not skipped by it.
+                    self.memory.set_time(self.layout.input(*place, UNSEEN), Time::MIN);
+                }
+            }
             self.memory.set_time(self.layout.floor(*place), NO_INPUT);
         }
-        let inputs = self.memory.get(INPUTS);
-        self.memory.set(INPUTS, inputs - places.len() as u64);
+        self.memory.set(INPUTS, inputs);
+        let sets: &[Set] = match holds {
+            Holds::End => &[Set::Wanted, Set::Given, Set::Held],
+            Holds::Stay => &[Set::Wanted, Set::Given],
+        };
         let every = self.items().len(&self.memory);
         for at in 0..every {
             let slot = self.slot_at(at);
-            for set in [Set::Wanted, Set::Given, Set::Held] {
-                for (at, ended) in self.layout.set(slot, set).zip(&ended) {
+            for set in sets {
+                for (at, ended) in self.layout.set(slot, *set).zip(&ended) {
                     let word = self.memory.get(at);
                     self.memory.set(at, word & !ended);
                 }
@@ -239,55 +269,6 @@ impl<W: Words> Channel<W> {
                 }
             }
         }
-    }
-
-    /// A free slot, to be filled and put.
-    ///
-    /// # Errors
-    /// The connection has left or has too many; there is none.
-    pub fn loan(&mut self, output: OutputId) -> Result<Slot, LoanError> {
-        self.whole(|channel| {
-            let place = channel.output(output).ok_or(LoanError::NotConnected)?;
-            let slot = channel.slot_for(place)?;
-            channel.take_free(slot);
-            channel.set_state(slot, LOANED + place as u64);
-            let at = channel.layout.output(place, LOANS);
-            let loans = channel.memory.get(at);
-            channel.memory.set(at, loans + 1);
-            Ok(slot as Slot)
-        })
-    }
-
-    /// The free slot that an output connection would get.
-    pub(crate) fn slot_for(&self, place: usize) -> Result<usize, LoanError> {
-        let loans = self.memory.get(self.layout.output(place, LOANS));
-        if loans >= self.layout.config.loans.into() {
-            return Err(LoanError::TooManyLoans);
-        }
-        let slot = self.memory.get(FREE).checked_sub(1).ok_or(LoanError::NoSlot)?;
-        Ok(slot as usize)
-    }
-
-    /// Takes the first of the free slots, which is this one.
-    pub(crate) fn take_free(&mut self, slot: usize) {
-        let next = self.memory.get(self.layout.slot(slot, NEXT_FREE));
-        self.memory.set(FREE, next);
-        let count = self.memory.get(FREE_COUNT);
-        self.memory.set(FREE_COUNT, count - 1);
-    }
-
-    /// Ends a loan without an item.
-    ///
-    /// # Errors
-    /// The connection has left, or does not have the slot.
-    pub fn give_back(&mut self, output: OutputId, slot: Slot) -> Result<(), LoanError> {
-        self.whole(|channel| {
-            let place = channel.output(output).ok_or(LoanError::NotConnected)?;
-            let slot = channel.loaned(place, slot).ok_or(LoanError::NotLoaned)?;
-            channel.end_loan(place);
-            channel.free(slot);
-            Ok(())
-        })
     }
 
     /// Promises that a connection puts nothing below a time any more; what it has promised so far.
@@ -321,7 +302,7 @@ impl<W: Words> Channel<W> {
     /// # Errors
     /// It has left.
     pub fn input_counts(&self, input: InputId) -> Result<InputCounts, LeaveError> {
-        let place = self.input(input).ok_or(LeaveError::NotConnected)?;
+        let place = self.any_input(input).ok_or(LeaveError::NotConnected)?;
         let count = |word| self.memory.get(self.layout.input(place, word));
         Ok(InputCounts {
             floor: self.memory.time(self.layout.floor(place)),
@@ -337,7 +318,7 @@ impl<W: Words> Channel<W> {
     /// # Errors
     /// It has left.
     pub fn due(&self, input: InputId) -> Result<Time, LeaveError> {
-        let place = self.input(input).ok_or(LeaveError::NotConnected)?;
+        let place = self.any_input(input).ok_or(LeaveError::NotConnected)?;
         let slots = (0..self.items().len(&self.memory)).map(|at| self.slot_at(at));
         let mut its = slots.filter(|slot| {
             self.has(*slot, Set::Wanted, place) || self.has(*slot, Set::Held, place)
@@ -364,8 +345,17 @@ impl<W: Words> Channel<W> {
         done
     }
 
-    /// The place of a connection's record.
+    /// The place of the record of a connection that may get something.
     pub(crate) fn input(&self, input: InputId) -> Option<usize> {
+        self.any_input(input).filter(|place| !self.is_retired(*place))
+    }
+
+    pub(crate) fn is_retired(&self, place: usize) -> bool {
+        self.memory.get(self.layout.input(place, RETIRED)) == 1
+    }
+
+    /// The place of a connection's record, also where it has nothing but its holds.
+    pub(crate) fn any_input(&self, input: InputId) -> Option<usize> {
         self.place(input.0, self.layout.config.inputs, |place| self.layout.input(place, ID))
     }
 
@@ -395,10 +385,12 @@ impl<W: Words> Channel<W> {
             From::Oldest => Time::MIN,
             From::At(time) => time,
             From::Next => self.memory.time(NEXT),
-            From::Newest => match self.visible().next_back() {
-                Some(at) => self.slot_time(self.slot_at(at)),
-                None => self.memory.time(NEXT),
-            },
+            From::Newest => {
+                let here = self.visible().next_back().map(|at| self.slot_time(self.slot_at(at)));
+                // Of a mirror, it may be on its home alone.
+                let elsewhere = Some(self.memory.time(ELSEWHERE)).filter(|time| *time > Time::MIN);
+                here.max(elsewhere).unwrap_or_else(|| self.memory.time(NEXT))
+            }
         }
     }
 
@@ -427,19 +419,6 @@ impl<W: Words> Channel<W> {
 
     pub(crate) fn set_state(&mut self, slot: usize, state: u64) {
         self.memory.set(self.layout.slot(slot, STATE), state);
-    }
-
-    /// The slot, if it is on loan to an output connection.
-    pub(crate) fn loaned(&self, place: usize, slot: Slot) -> Option<usize> {
-        let is_loaned =
-            slot < self.layout.config.slots && self.state(slot as usize) == LOANED + place as u64;
-        is_loaned.then_some(slot as usize)
-    }
-
-    pub(crate) fn end_loan(&mut self, place: usize) {
-        let at = self.layout.output(place, LOANS);
-        let loans = self.memory.get(at);
-        self.memory.set(at, loans - 1);
     }
 
     /// Makes a slot one that nobody uses.

@@ -63,7 +63,7 @@ impl<W: Words> Channel<W> {
     /// The connection has left, or holds none.
     pub fn release(&mut self, input: InputId, time: Time) -> Result<(), ConsumeError> {
         self.whole(|channel| {
-            let place = channel.input(input).ok_or(ConsumeError::NotConnected)?;
+            let place = channel.any_input(input).ok_or(ConsumeError::NotConnected)?;
             let at = channel.find(time).map_err(|_| ConsumeError::NotHeld)?;
             let slot = channel.slot_at(at);
             if !channel.has(slot, Set::Held, place) {

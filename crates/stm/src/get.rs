@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::channel::Channel;
-use crate::layout::{ABOVE, BOUND, HELD, HOLDS, ID, LATE, PUT_NS, SIZES, SKIPPED, Set, UNSEEN};
+use crate::layout::{
+    ABOVE, BOUND, HELD, HOLDS, ID, LATE, PUT_ERROR, PUT_NS, SIZES, SKIPPED, Set, UNSEEN,
+};
 use crate::types::{GetError, Got, InputId, NewItem, Slot, Time, Which};
 use crate::words::Words;
 
@@ -116,7 +118,7 @@ impl<W: Words> Channel<W> {
     }
 
     /// Has a connection hold an item.
-    fn give(&mut self, place: usize, slot: usize) -> Result<Got, GetError> {
+    pub(crate) fn give(&mut self, place: usize, slot: usize) -> Result<Got, GetError> {
         let item = self.item(slot);
         if !self.has(slot, Set::Held, place) {
             let held = self.layout.input(place, HELD);
@@ -166,6 +168,7 @@ impl<W: Words> Channel<W> {
             half_width: (sizes >> 32) as u32,
             length: sizes as u32,
             put_ns: self.memory.time(self.layout.slot(slot, PUT_NS)),
+            put_error_ns: self.memory.time(self.layout.slot(slot, PUT_ERROR)),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::types::{Config, Full, Orphans};
 use crate::words::Words;
 
 /// The first word of a channel's memory, and the version of this layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lsstm\0\0\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lsstm\0\0\x02");
 
 // Single words, by their places.
 const CONFIG: usize = 1;
@@ -30,7 +30,9 @@ pub(crate) const ITEMS: usize = 20;
 pub(crate) const GONE: usize = 22;
 /// Times without an item that all input connections have consumed above their floors.
 pub(crate) const ALL_AHEAD: usize = 24;
-const LOG: usize = 25;
+/// Of a mirror: the newest time of its home, or the least time.
+pub(crate) const ELSEWHERE: usize = 25;
+const LOG: usize = 26;
 
 /// Most connections of a kind, and most slots: numbers of connections have 16 bits for their places.
 const MOST_CONNECTIONS: u32 = 1 << 16;
@@ -45,7 +47,9 @@ pub(crate) const SIZES: usize = 2;
 pub(crate) const PUT_NS: usize = 3;
 /// The free slot after a free one, plus 1.
 pub(crate) const NEXT_FREE: usize = 4;
-const SETS: usize = 5;
+/// By how much that of `PUT_NS` may be wrong.
+pub(crate) const PUT_ERROR: usize = 5;
+const SETS: usize = 6;
 
 pub(crate) const FREE_SLOT: u64 = 0;
 pub(crate) const VISIBLE: u64 = 1;
@@ -69,7 +73,9 @@ pub(crate) const LOST: usize = 6;
 pub(crate) const SKIPPED: usize = 7;
 pub(crate) const AHEAD: usize = 8;
 pub(crate) const INPUT_OWNER: usize = 9;
-const AHEAD_TIMES: usize = 10;
+/// 1: it has nothing but its holds.
+pub(crate) const RETIRED: usize = 10;
+const AHEAD_TIMES: usize = 11;
 
 // Words of an output connection, after its number.
 pub(crate) const BOUND: usize = 1;

@@ -10,12 +10,14 @@ mod get;
 mod layout;
 mod memory;
 mod put;
+mod remote;
 mod ring;
 mod status;
 mod types;
 mod words;
 
 pub use channel::Channel;
+pub use remote::{Feed, Horizon, Mirror, ToHome, ToMirror};
 
 pub use types::{
     Collected, Config, ConsumeError, Counts, From, Full, GetError, Got, InputCounts, InputId,

@@ -1,11 +1,11 @@
-//! Putting an item.
+//! Putting an item, into a slot that was lent for it.
 
 use std::iter;
 
 use crate::channel::Channel;
 use crate::layout::{
-    BOUND, DROPPED, FREE, INPUTS, LATE, LOSSY, LOST, NEXT, PUT, PUT_NS, SIZES, SKIPPED, Set, TIME,
-    UNSEEN, VISIBLE,
+    BOUND, DROPPED, FREE, FREE_COUNT, INPUTS, LATE, LOANED, LOANS, LOSSY, LOST, NEXT, NEXT_FREE,
+    PUT, PUT_ERROR, PUT_NS, SIZES, SKIPPED, Set, TIME, UNSEEN, VISIBLE,
 };
 use crate::types::{Full, LoanError, NewItem, Orphans, OutputId, PutError, Slot, Time};
 use crate::words::Words;
@@ -19,6 +19,68 @@ struct Plan {
 }
 
 impl<W: Words> Channel<W> {
+    /// A free slot, to be filled and put.
+    ///
+    /// # Errors
+    /// The connection has left or has too many; there is none.
+    pub fn loan(&mut self, output: OutputId) -> Result<Slot, LoanError> {
+        self.whole(|channel| {
+            let place = channel.output(output).ok_or(LoanError::NotConnected)?;
+            let slot = channel.slot_for(place)?;
+            channel.take_free(slot);
+            channel.set_state(slot, LOANED + place as u64);
+            let at = channel.layout.output(place, LOANS);
+            let loans = channel.memory.get(at);
+            channel.memory.set(at, loans + 1);
+            Ok(slot as Slot)
+        })
+    }
+
+    /// The free slot that an output connection would get.
+    pub(crate) fn slot_for(&self, place: usize) -> Result<usize, LoanError> {
+        let loans = self.memory.get(self.layout.output(place, LOANS));
+        if loans >= self.layout.config.loans.into() {
+            return Err(LoanError::TooManyLoans);
+        }
+        let slot = self.memory.get(FREE).checked_sub(1).ok_or(LoanError::NoSlot)?;
+        Ok(slot as usize)
+    }
+
+    /// Takes the first of the free slots, which is this one.
+    pub(crate) fn take_free(&mut self, slot: usize) {
+        let next = self.memory.get(self.layout.slot(slot, NEXT_FREE));
+        self.memory.set(FREE, next);
+        let count = self.memory.get(FREE_COUNT);
+        self.memory.set(FREE_COUNT, count - 1);
+    }
+
+    /// Ends a loan without an item.
+    ///
+    /// # Errors
+    /// The connection has left, or does not have the slot.
+    pub fn give_back(&mut self, output: OutputId, slot: Slot) -> Result<(), LoanError> {
+        self.whole(|channel| {
+            let place = channel.output(output).ok_or(LoanError::NotConnected)?;
+            let slot = channel.loaned(place, slot).ok_or(LoanError::NotLoaned)?;
+            channel.end_loan(place);
+            channel.free(slot);
+            Ok(())
+        })
+    }
+
+    /// The slot, if it is on loan to an output connection.
+    pub(crate) fn loaned(&self, place: usize, slot: Slot) -> Option<usize> {
+        let is_loaned =
+            slot < self.layout.config.slots && self.state(slot as usize) == LOANED + place as u64;
+        is_loaned.then_some(slot as usize)
+    }
+
+    pub(crate) fn end_loan(&mut self, place: usize) {
+        let at = self.layout.output(place, LOANS);
+        let loans = self.memory.get(at);
+        self.memory.set(at, loans - 1);
+    }
+
     /// Makes the item of a slot visible, which `loan` has returned.
     ///
     /// # Errors
@@ -41,10 +103,22 @@ impl<W: Words> Channel<W> {
         item: NewItem,
         show: impl FnOnce(bool),
     ) -> Result<(), PutError> {
+        self.put_lent(output, self.output(output), slot, item, show)
+    }
+
+    /// `put_shown`; `promised`: the connection whose promise counts.
+    pub(crate) fn put_lent(
+        &mut self,
+        output: OutputId,
+        promised: Option<usize>,
+        slot: Slot,
+        item: NewItem,
+        show: impl FnOnce(bool),
+    ) -> Result<(), PutError> {
         self.whole(|channel| {
             let place = channel.output(output).ok_or(PutError::NotConnected)?;
             let slot = channel.loaned(place, slot).ok_or(PutError::NotLoaned)?;
-            let plan = channel.plan(Some(place), item.time)?;
+            let plan = channel.plan(promised, item.time)?;
             show(channel.becomes_newest(&plan, item.time));
             channel.end_loan(place);
             channel.carry_out(plan, slot, item);
@@ -75,6 +149,11 @@ impl<W: Words> Channel<W> {
             channel.carry_out(plan, slot, item);
             Ok(())
         })
+    }
+
+    /// Whether a put of a time can succeed, now or when there is room, in whatever connection.
+    pub(crate) fn takes(&self, time: Time) -> bool {
+        !matches!(self.plan(None, time), Err(error) if error != PutError::Full)
     }
 
     /// Puts an item that a process has shown which has ended; whether it was not put yet.
@@ -135,7 +214,7 @@ impl<W: Words> Channel<W> {
     }
 
     fn carry_out(&mut self, plan: Plan, slot: usize, item: NewItem) {
-        let NewItem { time, half_width, length, put_ns } = item;
+        let NewItem { time, half_width, length, put_ns, put_error_ns } = item;
         let Plan { stays, drops } = plan;
         self.clear(slot, Set::Given);
         self.clear(slot, Set::Held);
@@ -156,6 +235,7 @@ impl<W: Words> Channel<W> {
         self.memory
             .set(self.layout.slot(slot, SIZES), u64::from(half_width) << 32 | u64::from(length));
         self.memory.set(self.layout.slot(slot, PUT_NS), put_ns.cast_unsigned());
+        self.memory.set_time(self.layout.slot(slot, PUT_ERROR), put_error_ns);
         self.set_state(slot, VISIBLE);
         // Its place may be another one since room was made.
         let at = self.first_from(time);

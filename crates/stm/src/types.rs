@@ -90,6 +90,8 @@ pub struct NewItem {
     pub length: u32,
     /// When it is put, ns, by the clock of all who use the channel.
     pub put_ns: i64,
+    /// By how much that may be wrong at most, ns: 0 where the item was put, and more on other hosts.
+    pub put_error_ns: i64,
 }
 
 /// An item that was got, and is held.

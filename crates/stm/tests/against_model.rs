@@ -56,6 +56,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
     ("JoinOutput", &["Ok", "NoConnection"]),
     ("LeaveAll", &["Ok"]),
     ("LeaveInput", &["Ok", "NotConnected"]),
+    ("RetireInput", &["Ok", "NotConnected"]),
     ("LeaveOutput", &["Ok", "NotConnected"]),
     ("Loan", &["Ok", "NotConnected", "TooManyLoans", "NoSlot"]),
     ("GiveBack", &["Ok", "NotConnected", "NotLoaned"]),
@@ -137,6 +138,13 @@ impl<const FAULT: u8> Subject for Broken<FAULT> {
     }
     fn leave_input(&mut self, id: InputId) -> Result<(), LeaveError> {
         self.0.leave_input(id)
+    }
+    fn retire_input(&mut self, id: InputId) -> Result<(), LeaveError> {
+        match FAULT {
+            19 => self.0.consume_until(id, Time::MAX).map_err(|_| LeaveError::NotConnected),
+            20 => self.0.leave_input(id),
+            _ => self.0.retire_input(id),
+        }
     }
     fn leave_output(&mut self, id: OutputId) -> Result<(), LeaveError> {
         self.0.leave_output(id)
@@ -236,4 +244,6 @@ fn faults_are_found() {
     find::<16>();
     find::<17>();
     find::<18>();
+    find::<19>();
+    find::<20>();
 }

@@ -88,13 +88,15 @@ impl User {
             }
             1 => self.outputs.extend(channel.join_output(draw.below(3) as u32)),
             2 if draw.below(8) == 0 => _ = channel.leave_all(draw.below(3) as u32),
-            2 if draw.below(4) == 0 => _ = channel.leave_input(some_input),
+            2 if draw.below(3) == 0 => _ = channel.leave_input(some_input),
+            3 if draw.below(6) == 0 => _ = channel.retire_input(some_input),
             3 if draw.below(4) == 0 => _ = channel.leave_output(some_output),
             4..8 => self.loans.extend(channel.loan(some_output).map(|slot| (some_output, slot))),
             8..13 => {
                 let number = draw.below(self.loans.len() as u64 + 1) as usize;
                 if let Some((output, slot)) = self.loans.get(number).copied() {
-                    let item = NewItem { time, half_width: 0, length: 8, put_ns: time };
+                    let item =
+                        NewItem { time, half_width: 0, length: 8, put_ns: time, put_error_ns: 0 };
                     if channel.put(output, slot, item).is_ok() {
                         self.loans.swap_remove(number);
                         self.front += 1;
@@ -112,7 +114,8 @@ impl User {
             18 => _ = channel.consume(some_input, time),
             19 => _ = channel.consume_until(some_input, time),
             20 | 21 => {
-                let item = NewItem { time, half_width: 0, length: 8, put_ns: time };
+                let item =
+                    NewItem { time, half_width: 0, length: 8, put_ns: time, put_error_ns: 0 };
                 let put =
                     channel.put_new(some_output, item, |_| Ok::<_, Box<dyn Error>>(()), |_, _| ());
                 self.front += i64::from(put.is_ok());

@@ -28,7 +28,7 @@ fn who_opens_a_channel_finds_what_another_one_has_put() {
     assert_eq!(floor, i64::MIN);
     let output = made.join_output(0).unwrap();
     let slot = made.loan(output).unwrap();
-    let item = NewItem { time: -7, half_width: 3, length: 1 << 20, put_ns: -1 };
+    let item = NewItem { time: -7, half_width: 3, length: 1 << 20, put_ns: -1, put_error_ns: 0 };
     made.put(output, slot, item).unwrap();
 
     let mut opened = Channel::open(&words[..]).unwrap();
@@ -86,7 +86,13 @@ fn the_log_has_room_for_many_items_that_become_gone_at_once() {
     let output = channel.join_output(0).unwrap();
     for time in 0..COUNT.into() {
         let slot = channel.loan(output).unwrap();
-        channel.put(output, slot, NewItem { time, half_width: 0, length: 0, put_ns: 0 }).unwrap();
+        channel
+            .put(
+                output,
+                slot,
+                NewItem { time, half_width: 0, length: 0, put_ns: 0, put_error_ns: 0 },
+            )
+            .unwrap();
         channel.consume(one, time).unwrap();
         if time % 2 == 0 {
             channel.consume(other, time).unwrap();

@@ -91,6 +91,7 @@ operations! {
     join_output(owner: u32) -> Result<OutputId, JoinError>;
     leave_all(owner: u32) -> usize;
     leave_input(id: InputId) -> Result<(), LeaveError>;
+    retire_input(id: InputId) -> Result<(), LeaveError>;
     leave_output(id: OutputId) -> Result<(), LeaveError>;
     loan(id: OutputId) -> Result<Slot, LoanError>;
     give_back(id: OutputId, slot: Slot) -> Result<(), LoanError>;
@@ -364,6 +365,7 @@ impl<S: Subject> Pair<'_, S> {
                 None => Ok(()),
             },
             Op::LeaveInput(who)
+            | Op::RetireInput(who)
             | Op::Get(who, _)
             | Op::Range(who, ..)
             | Op::Look(who)
@@ -411,7 +413,7 @@ impl<S: Subject> Pair<'_, S> {
                 let (slot, subject_slot) = self.slots(output, which);
                 let put_ns = self.trace.len() as i64;
                 let (time, length) = (self.at(time), 64 + put_ns as u32);
-                let item = NewItem { time, half_width, length, put_ns };
+                let item = NewItem { time, half_width, length, put_ns, put_error_ns: 0 };
                 let before = self.model.counts();
                 let model = self.model.put(id, slot, item);
                 let subject = self.subject.put(subject_id, subject_slot, item);
@@ -435,7 +437,7 @@ impl<S: Subject> Pair<'_, S> {
             Op::PutNew(_, time, half_width) => {
                 let (used, put_ns) = (self.used(), self.trace.len() as i64);
                 let (time, length) = (self.at(time), 64 + put_ns as u32);
-                let item = NewItem { time, half_width, length, put_ns };
+                let item = NewItem { time, half_width, length, put_ns, put_error_ns: 0 };
                 let (model, subject) =
                     (self.model.put_new(id, item), self.subject.put_new(subject_id, item));
                 let slot = subject.as_ref().ok().copied();
@@ -469,6 +471,11 @@ impl<S: Subject> Pair<'_, S> {
                 self.inputs[input].left = true;
                 let model = self.model.leave_input(id);
                 let subject = self.subject.leave_input(subject_id);
+                self.compare(call, &kind, model, subject)
+            }
+            Op::RetireInput(_) => {
+                let model = self.model.retire_input(id);
+                let subject = self.subject.retire_input(subject_id);
                 self.compare(call, &kind, model, subject)
             }
             Op::Get(_, mut which) => {

@@ -51,9 +51,22 @@ impl Model {
         Ok(())
     }
 
+    /// Ends the connection but for its holds.
+    pub fn retire_input(&mut self, id: InputId) -> Result<(), LeaveError> {
+        self.active(id).ok_or(LeaveError::NotConnected)?;
+        let input = self.inputs.get_mut(&id).unwrap();
+        (input.retired, input.floor, input.unseen) = (true, Time::MAX, None);
+        input.ahead.clear();
+        for item in self.items.values_mut() {
+            item.wanted_by.remove(&id);
+        }
+        self.settle();
+        Ok(())
+    }
+
     /// Returns an item that the connection wants, and holds it.
     pub fn get(&mut self, id: InputId, which: Which) -> Result<Got, GetError> {
-        let input = self.inputs.get(&id).ok_or(GetError::NotConnected)?;
+        let input = self.active(id).ok_or(GetError::NotConnected)?;
         let wanted = self.wanted(id);
         let time = match which {
             Which::Exact(time) => self.exact(id, time)?,
@@ -85,10 +98,15 @@ impl Model {
 
     /// The newest item that the connection wants.
     pub fn look(&mut self, id: InputId) -> Result<Got, GetError> {
-        self.inputs.get(&id).ok_or(GetError::NotConnected)?;
+        self.active(id).ok_or(GetError::NotConnected)?;
         let time = *self.wanted(id).last().ok_or(GetError::NotYet)?;
         let item = &self.items[&time];
         Ok(Got { slot: item.slot, item: item.item })
+    }
+
+    /// The connection, if it may get something.
+    fn active(&self, id: InputId) -> Option<&Input> {
+        self.inputs.get(&id).filter(|input| !input.retired)
     }
 
     /// The times of the items that a connection wants, in order.
@@ -157,7 +175,7 @@ impl Model {
 
     /// Returns all items from `first` to `last` that the connection wants, and holds them.
     pub fn range(&mut self, id: InputId, first: Time, last: Time) -> Result<Vec<Got>, GetError> {
-        self.inputs.get(&id).ok_or(GetError::NotConnected)?;
+        self.active(id).ok_or(GetError::NotConnected)?;
         let mut times = self.wanted(id);
         times.retain(|time| first <= *time && *time <= last);
         self.hold(id, &times)
@@ -177,7 +195,8 @@ impl Model {
     /// Consumes one time. It does not move the floor, even if it is the floor's time.
     pub fn consume(&mut self, id: InputId, time: Time) -> Result<(), ConsumeError> {
         let known = self.is_gone(time) || self.is_late(time);
-        let input = self.inputs.get_mut(&id).ok_or(ConsumeError::NotConnected)?;
+        self.active(id).ok_or(ConsumeError::NotConnected)?;
+        let input = self.inputs.get_mut(&id).unwrap();
         if let Some(item) = self.items.get_mut(&time) {
             item.wanted_by.remove(&id);
         } else if time >= input.floor && !known && !input.ahead.contains(&time) {
@@ -192,7 +211,7 @@ impl Model {
 
     /// Consumes all times up to `time`.
     pub fn consume_until(&mut self, id: InputId, time: Time) -> Result<(), ConsumeError> {
-        self.inputs.get(&id).ok_or(ConsumeError::NotConnected)?;
+        self.active(id).ok_or(ConsumeError::NotConnected)?;
         self.consume_below(id, time.saturating_add(1));
         Ok(())
     }

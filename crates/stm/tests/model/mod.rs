@@ -26,6 +26,8 @@ struct Item {
 struct Input {
     owner: u32,
     lossy: bool,
+    /// It has nothing but its holds.
+    retired: bool,
     holds: u32,
     /// All times below are consumed.
     floor: Time,
@@ -92,13 +94,14 @@ impl Model {
     /// Applies the rules that hold at every moment between two operations.
     fn settle(&mut self) {
         // The channel's floor: the greatest that the lowest floor of its inputs has ever been.
-        if let Some(lowest) = self.inputs.values().map(|input| input.floor).min() {
+        if let Some(lowest) = self.connected().map(|input| input.floor).min() {
             self.floor = self.floor.max(lowest);
         }
         self.late_below = self.late_below.max(self.floor);
 
         // An item that nobody wants is gone. Without inputs this depends on `orphans`.
-        let unwanted_go = !self.inputs.is_empty() || self.config.orphans == Orphans::Discard;
+        let unwanted_go =
+            self.connected().next().is_some() || self.config.orphans == Orphans::Discard;
         for time in self.times() {
             let item = self.items.get_mut(&time).unwrap();
             if item.wanted_by.is_empty() && unwanted_go && !item.gone {
@@ -197,6 +200,11 @@ impl Model {
         self.settle();
         outputs.iter().for_each(|id| self.leave_output(*id).unwrap());
         inputs.len() + outputs.len()
+    }
+
+    /// The input connections that may get something.
+    fn connected(&self) -> impl Iterator<Item = &Input> {
+        self.inputs.values().filter(|input| !input.retired)
     }
 
     fn held(&self, id: InputId) -> u32 {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use loopscope_stm::{
-    Full, InputId, JoinError, LeaveError, LoanError, NewItem, OutputId, PutError, Slot, Time,
+    Full, InputId, JoinError, LeaveError, LoanError, NewItem, Orphans, OutputId, PutError, Slot,
+    Time,
 };
 
 use super::{Input, Item, Model, Output};
@@ -73,11 +74,14 @@ impl Model {
         let wants = |input: &Input| time >= input.floor && !input.ahead.contains(&time);
         let wanted_by: BTreeSet<InputId> =
             self.inputs.iter().filter(|(_, input)| wants(input)).map(|(id, _)| *id).collect();
-        if !self.inputs.is_empty() && wanted_by.is_empty() {
+        if self.connected().next().is_some() && wanted_by.is_empty() {
             return Err(PutError::Late);
         }
-        // 5. The channel is empty in case 4, so that there is room.
-        if self.items.len() >= self.config.capacity as usize {
+        // 4.
+        let is_for_nobody =
+            self.connected().next().is_none() && self.config.orphans == Orphans::Discard;
+        // 5.
+        if !is_for_nobody && self.items.len() >= self.config.capacity as usize {
             let victim = self.victim().ok_or(PutError::Full)?;
             if self.config.full == Full::Drop && victim > time {
                 return Err(PutError::Late);

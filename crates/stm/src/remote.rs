@@ -1,0 +1,401 @@
+//! A channel's items on another host: what a channel at its home and its mirror there tell each other.
+//!
+//! A mirror is a channel of its own. The home has one input connection for it, which wants what the
+//! mirror's input connections want, and consumes what they all have consumed. Messages of one side come to
+//! the other in their order, or not at all and nothing after them.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::channel::Channel;
+use crate::layout::{BOUND, ELSEWHERE, ID, LATE, LOSSY, LOST, NEXT, Set, VISIBLE};
+use crate::types::{
+    From, Got, InputCounts, InputId, JoinError, LeaveError, LoanError, NewItem, OutputId, PutError,
+    Slot, Time,
+};
+use crate::words::Words;
+
+/// What a mirror tells its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToHome {
+    /// Some input connection wants items: all have consumed what is below the floor.
+    Wants {
+        /// The lowest floor of them.
+        floor: Time,
+        /// Whether all of them are lossy.
+        lossy: bool,
+    },
+    /// No input connection is there.
+    WantsNothing,
+    /// All of them have consumed an item that came.
+    Consumed(Time),
+}
+
+/// What a home tells a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToMirror {
+    /// An item. Its bytes are in the slot, until `sent` is called.
+    Item(Got),
+    /// A time is gone of which the mirror gets no item; `lost`: because it had to make room.
+    Gone {
+        /// The time.
+        time: Time,
+        /// Whether there was an item that the mirror would have got.
+        lost: bool,
+    },
+    /// So many more items were lost, whose times are forgotten.
+    Lost(u64),
+    /// What is so of the times that the mirror has no item of.
+    Horizon(Horizon),
+}
+
+/// What a home knows of times, as far as a mirror cannot know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// No item below it comes to the mirror.
+    pub late: Time,
+    /// No item below it is put by the output connections that there are.
+    pub bound: Time,
+    /// One more than the greatest time that was put; the least time: nothing was.
+    pub next: Time,
+    /// The time of the newest item; the least time: there is none.
+    pub newest: Time,
+}
+
+impl Horizon {
+    const NONE: Horizon =
+        Horizon { late: Time::MIN, bound: Time::MIN, next: Time::MIN, newest: Time::MIN };
+}
+
+/// A home's side of one mirror.
+pub struct Feed {
+    owner: u32,
+    input: Option<InputId>,
+    /// Times of which the mirror was sent the item, or told that they are gone.
+    told: BTreeSet<Time>,
+    /// Those of them whose item was sent, and that the mirror has not consumed.
+    sent: BTreeSet<Time>,
+    /// Lost items of the input connection that are accounted for.
+    lost: u64,
+    news: VecDeque<ToMirror>,
+    horizon: Horizon,
+}
+
+impl Feed {
+    /// One that was not told anything, of an owner of connections.
+    pub fn new(owner: u32) -> Feed {
+        Feed {
+            owner,
+            input: None,
+            told: BTreeSet::new(),
+            sent: BTreeSet::new(),
+            lost: 0,
+            news: VecDeque::new(),
+            horizon: Horizon::NONE,
+        }
+    }
+
+    /// Does what the mirror tells.
+    ///
+    /// # Errors
+    /// The channel has no room for its connection.
+    pub fn receive<W: Words>(
+        &mut self,
+        channel: &mut Channel<W>,
+        message: ToHome,
+    ) -> Result<(), JoinError> {
+        if let Some(input) = self.input {
+            // Of what was sent and lost, the message may say that it is consumed.
+            self.account(channel, input);
+        }
+        match (message, self.input) {
+            (ToHome::Wants { floor, lossy }, None) => {
+                let (input, joined) = channel.join_input(self.owner, From::At(floor), lossy, 1)?;
+                *self = Feed { input: Some(input), ..Feed::new(self.owner) };
+                let gone = channel.gone_from(joined);
+                self.told.extend(&gone);
+                self.news
+                    .extend(gone.iter().map(|time| ToMirror::Gone { time: *time, lost: false }));
+            }
+            (ToHome::Wants { floor, lossy }, Some(input)) => {
+                self.sent = self.sent.split_off(&floor);
+                if let Some(below) = floor.checked_sub(1) {
+                    _ = channel.consume_until(input, below);
+                }
+                channel.set_lossy(input, lossy);
+            }
+            (ToHome::Consumed(time), Some(input)) if self.sent.remove(&time) => {
+                _ = channel.consume(input, time);
+            }
+            // It was told before the connection was made anew.
+            (ToHome::Consumed(_), _) => (),
+            (ToHome::WantsNothing, _) => self.end(channel),
+        }
+        Ok(())
+    }
+
+    /// What the mirror is to be told next. After an item, `sent` has to be called.
+    pub fn next<W: Words>(&mut self, channel: &mut Channel<W>) -> Option<ToMirror> {
+        if let Some(input) = self.input {
+            if let Some(got) = channel.fresh(input) {
+                let time = got.item.time;
+                self.told.insert(time);
+                self.sent.insert(time);
+                // The mirror sees by the item that these are so.
+                self.horizon.next = self.horizon.next.max(time + 1);
+                self.horizon.newest = self.horizon.newest.max(time);
+                return Some(ToMirror::Item(got));
+            }
+            self.account(channel, input);
+        }
+        if let Some(news) = self.news.pop_front() {
+            return Some(news);
+        }
+        let horizon = self.seen(channel);
+        (horizon != self.horizon).then(|| {
+            self.horizon = horizon;
+            ToMirror::Horizon(horizon)
+        })
+    }
+
+    /// The bytes of an item are not needed any more.
+    pub fn sent<W: Words>(&mut self, channel: &mut Channel<W>, time: Time) {
+        if let Some(input) = self.input {
+            // It has none if the connection was made anew meanwhile.
+            _ = channel.release(input, time);
+        }
+    }
+
+    /// Ends the connection: the mirror is gone, or wants nothing.
+    pub fn end<W: Words>(&mut self, channel: &mut Channel<W>) {
+        if let Some(input) = self.input.take() {
+            _ = channel.leave_input(input);
+        }
+        self.news.clear();
+    }
+
+    /// Finds what was lost since the last time.
+    fn account<W: Words>(&mut self, channel: &Channel<W>, input: InputId) {
+        let Ok(InputCounts { lost, floor, .. }) = channel.input_counts(input) else { return };
+        if lost == self.lost {
+            return;
+        }
+        // The mirror has these.
+        let had = self.sent.len();
+        self.sent.retain(|time| channel.is_wanted(*time));
+        let mut missed = (lost - self.lost).saturating_sub((had - self.sent.len()) as u64);
+        self.lost = lost;
+        // It had the same floor since this was last asked.
+        for time in channel.gone_from(floor) {
+            if missed > 0 && self.told.insert(time) {
+                self.news.push_back(ToMirror::Gone { time, lost: true });
+                missed -= 1;
+            }
+        }
+        if missed > 0 {
+            self.news.push_back(ToMirror::Lost(missed));
+        }
+    }
+
+    fn seen<W: Words>(&mut self, channel: &Channel<W>) -> Horizon {
+        let mut seen = channel.horizon();
+        match self.input.and_then(|input| channel.input_counts(input).ok()) {
+            // The mirror knows what is below its own floor.
+            Some(counts) if seen.late <= counts.floor => seen.late = self.horizon.late,
+            Some(_) => (),
+            // What is there may be wanted soon.
+            None => {
+                let oldest = channel.oldest_visible().unwrap_or(Time::MAX);
+                seen.late = seen.late.min(oldest);
+                seen.bound = seen.bound.min(oldest);
+            }
+        }
+        // All others are in the items or in the gone times of the channel.
+        let late = channel.horizon().late;
+        if self.told.first().is_some_and(|first| *first < late) {
+            self.told = self.told.split_off(&late);
+        }
+        seen
+    }
+}
+
+/// A mirror's side: what of its channel the home has to know.
+pub struct Mirror {
+    output: OutputId,
+    told: Option<ToHome>,
+    /// Times of items that came, of which the home does not know that they are consumed.
+    came: BTreeSet<Time>,
+}
+
+impl Mirror {
+    /// One whose items come by an output connection; its home was not told anything.
+    pub fn new(output: OutputId) -> Mirror {
+        Mirror { output, told: None, came: BTreeSet::new() }
+    }
+
+    /// What the home is to be told next.
+    pub fn next<W: Words>(&mut self, channel: &Channel<W>) -> Option<ToHome> {
+        let wants = channel.wants();
+        if self.told != Some(wants) {
+            self.told = Some(wants);
+            match wants {
+                ToHome::Wants { floor, .. } => self.came = self.came.split_off(&floor),
+                _ => self.came.clear(),
+            }
+            return Some(wants);
+        }
+        let consumed = *self.came.iter().find(|time| !channel.is_wanted(**time))?;
+        self.came.remove(&consumed);
+        Some(ToHome::Consumed(consumed))
+    }
+
+    /// A slot for an item that comes.
+    ///
+    /// # Errors
+    /// All are in use.
+    pub fn loan<W: Words>(&self, channel: &mut Channel<W>) -> Result<Slot, LoanError> {
+        channel.loan(self.output)
+    }
+
+    /// Puts the item that came into a slot; see `put_shown` of [`Channel`] for `show`.
+    ///
+    /// # Errors
+    /// `Full`: there is no room, and the slot is on loan still. Where nobody wants the item, nothing is
+    /// done with it.
+    pub fn put<W: Words>(
+        &mut self,
+        channel: &mut Channel<W>,
+        slot: Slot,
+        item: NewItem,
+        show: impl FnOnce(bool),
+    ) -> Result<(), PutError> {
+        if channel.takes(item.time) {
+            channel.put_lent(self.output, None, slot, item, show)?;
+        } else {
+            // Nobody wants it, or those that do lose it, because all that is there is newer.
+            channel.is_gone_elsewhere(item.time, true);
+            _ = channel.give_back(self.output, slot);
+        }
+        self.came.insert(item.time);
+        Ok(())
+    }
+
+    /// Does what the home tells; of items `put` does it.
+    pub fn receive<W: Words>(&self, channel: &mut Channel<W>, message: ToMirror) {
+        match message {
+            ToMirror::Item(_) => (),
+            ToMirror::Gone { time, lost } => channel.is_gone_elsewhere(time, lost),
+            ToMirror::Lost(count) => channel.were_lost(count),
+            ToMirror::Horizon(horizon) => _ = channel.follow(self.output, horizon),
+        }
+    }
+}
+
+/// What only mirrors and their homes do.
+impl<W: Words> Channel<W> {
+    /// The item with the lowest time that a connection wants and was not given; it holds it then.
+    fn fresh(&mut self, input: InputId) -> Option<Got> {
+        self.whole(|channel| {
+            let place = channel.input(input).ok_or(())?;
+            let fresh = |slot: &usize| {
+                channel.has(*slot, Set::Wanted, place) && !channel.has(*slot, Set::Given, place)
+            };
+            let slot = channel.visible().map(|at| channel.slot_at(at)).find(fresh).ok_or(())?;
+            channel.give(place, slot).map_err(|_| ())
+        })
+        .ok()
+    }
+
+    fn set_lossy(&mut self, input: InputId, lossy: bool) {
+        if let Some(place) = self.input(input) {
+            self.memory.set(self.layout.input(place, LOSSY), lossy.into());
+            self.memory.keep();
+        }
+    }
+
+    /// The gone times that it remembers, from one on.
+    fn gone_from(&self, time: Time) -> Vec<Time> {
+        let gone = self.gone();
+        let first = gone.partition(&self.memory, |each| each.cast_signed() < time);
+        let all = first..gone.len(&self.memory);
+        all.map(|at| gone.get(&self.memory, at).cast_signed()).collect()
+    }
+
+    fn horizon(&self) -> Horizon {
+        Horizon {
+            late: self.memory.time(LATE),
+            bound: self.bound_of_all(),
+            next: self.memory.time(NEXT),
+            newest: self.newest().map_or(Time::MIN, |(_, item)| item.time),
+        }
+    }
+
+    fn oldest_visible(&self) -> Option<Time> {
+        self.visible().next().map(|at| self.slot_time(self.slot_at(at)))
+    }
+
+    /// Whether there is an item of a time that somebody may get.
+    fn is_wanted(&self, time: Time) -> bool {
+        let slot = self.find(time).map(|at| self.slot_at(at));
+        slot.is_ok_and(|slot| self.state(slot) == VISIBLE && !self.is_empty(slot, Set::Wanted))
+    }
+
+    fn wants(&self) -> ToHome {
+        let places = 0..self.layout.config.inputs as usize;
+        let each = places.filter(|place| self.is_there(*place)).map(|place| {
+            let lossy = self.memory.get(self.layout.input(place, LOSSY)) == 1;
+            (self.memory.time(self.layout.floor(place)), lossy)
+        });
+        let all = each.reduce(|a, b| (a.0.min(b.0), a.1 && b.1));
+        all.map_or(ToHome::WantsNothing, |(floor, lossy)| ToHome::Wants { floor, lossy })
+    }
+
+    /// Whether there is an input connection in a place that may get something.
+    fn is_there(&self, place: usize) -> bool {
+        self.memory.get(self.layout.input(place, ID)) != 0 && !self.is_retired(place)
+    }
+
+    /// Knows of a time that there will be no item of it here.
+    fn is_gone_elsewhere(&mut self, time: Time, lost: bool) {
+        if time < self.memory.time(LATE) || self.is_gone(time) || self.find(time).is_ok() {
+            return;
+        }
+        for place in 0..self.layout.config.inputs as usize {
+            let wants = self.memory.time(self.layout.floor(place)) <= time
+                && self.consumed_ahead(place, time).is_none();
+            if lost && wants && self.is_there(place) {
+                self.add(place, LOST);
+            }
+        }
+        self.remember(&[time]);
+        self.memory.keep();
+    }
+
+    /// Counts lost items whose times are not known, for all input connections.
+    fn were_lost(&mut self, count: u64) {
+        for place in 0..self.layout.config.inputs as usize {
+            if self.is_there(place) {
+                let at = self.layout.input(place, LOST);
+                let lost = self.memory.get(at).wrapping_add(count);
+                self.memory.set(at, lost);
+            }
+        }
+        self.memory.keep();
+    }
+
+    /// Knows what is so at the home; `output` is the connection by which its items come.
+    fn follow(&mut self, output: OutputId, horizon: Horizon) -> Result<(), LeaveError> {
+        self.whole(|channel| {
+            let place = channel.output(output).ok_or(LeaveError::NotConnected)?;
+            channel.memory.set_time(channel.layout.output(place, BOUND), horizon.bound);
+            let next = channel.memory.time(NEXT).max(horizon.next);
+            channel.memory.set_time(NEXT, next);
+            channel.memory.set_time(ELSEWHERE, horizon.newest);
+            let late = channel.memory.time(LATE).max(horizon.late);
+            channel.memory.set_time(LATE, late);
+            let gone = channel.gone();
+            let count = gone.partition(&channel.memory, |time| time.cast_signed() < late);
+            gone.drop_first(&mut channel.memory, count);
+            Ok(())
+        })
+    }
+}
