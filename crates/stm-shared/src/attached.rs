@@ -62,6 +62,8 @@ pub(crate) struct Attached {
     pub(crate) config: Config,
     /// When this process last looked for processes that were killed.
     pub(crate) looked: Mutex<Instant>,
+    /// It has the items of a channel on another host.
+    pub(crate) is_mirror: bool,
     /// What is recorded; None where the channel has no name that events can have.
     pub(crate) events: Option<Events>,
 }
@@ -80,7 +82,9 @@ impl Attached {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let is_gone = |owner| parties::is_gone(self.control.entries(), owner);
         let left = lock::take(&head.lock.0, self.owner, is_gone);
-        let tells = self.events.filter(|events| events.collected.enabled());
+        // Items are collected at their home.
+        let tells = self.events.filter(|_| !self.is_mirror);
+        let tells = tells.filter(|events| events.collected.enabled());
         channel.tell_collected(tells.is_some());
         let done = catch_unwind(AssertUnwindSafe(|| {
             if left == Left::Unfinished {

@@ -20,7 +20,7 @@ use crate::parties::{self, Process};
 use crate::room;
 
 /// The first word of a channel's file, and the version of what is in it.
-const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x03");
 
 /// What a channel has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,18 @@ impl Files {
     /// # Errors
     /// The options are not such as they have to be, or there is too little memory.
     pub fn create(options: &Options) -> Result<Files, FileError> {
+        Files::new(options, false)
+    }
+
+    /// Makes a channel for the items of one on another host, which a [`crate::MirrorEnd`] puts.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn create_mirror(options: &Options) -> Result<Files, FileError> {
+        Files::new(options, true)
+    }
+
+    fn new(options: &Options, is_mirror: bool) -> Result<Files, FileError> {
         let Options { config, item_bytes, processes } = *options;
         let words = Channel::<Words>::words_needed(&config).ok_or(FileError::Options)?;
         // A slot begins in a cache line of its own.
@@ -72,6 +84,7 @@ impl Files {
         let head = mapped.head();
         head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
         head.parties.store(processes.into(), Ordering::Relaxed);
+        head.is_mirror.store(is_mirror.into(), Ordering::Relaxed);
         head.newest.write(None, &[]);
         // Release pairs with the Acquire of `Shared::open`, which sees all of the above.
         head.magic.store(MAGIC, Ordering::Release);
@@ -150,7 +163,9 @@ impl Shared {
         let channel = Mutex::new(channel);
         let looked = Mutex::new(Instant::now());
         let events = name.and_then(Events::of);
-        let inner = Attached { control, payload, own, owner, channel, config, looked, events };
+        let is_mirror = control.head().is_mirror.load(Ordering::Relaxed) != 0;
+        let inner =
+            Attached { control, payload, own, owner, channel, config, looked, events, is_mirror };
         Ok(Shared { inner: Arc::new(inner) })
     }
 
@@ -179,6 +194,9 @@ impl Shared {
     /// # Errors
     /// There are as many as there may be, items can only be read here, or the channel cannot be used.
     pub fn output(&self) -> Result<Output, ConnectError> {
+        if self.inner.is_mirror {
+            return Err(ConnectError::Mirror);
+        }
         if !self.inner.payload.is_writable {
             return Err(ConnectError::ReadOnly);
         }

@@ -47,6 +47,9 @@ pub enum ConnectError {
     /// See [`stm::JoinError`].
     #[error(transparent)]
     Join(#[from] stm::JoinError),
+    /// Its items come from another host.
+    #[error("items are put on the channel's home: this is another host, which can only get them")]
+    Mirror,
     /// Items can be read here only.
     #[error("the memory of the channel can only be read here: it was not opened to put items")]
     ReadOnly,
@@ -198,7 +201,9 @@ impl From<&ConnectError> for Kind {
     fn from(error: &ConnectError) -> Kind {
         match error {
             ConnectError::Join(_) => Kind::TooMany,
-            ConnectError::ReadOnly | ConnectError::Unusable(_) => Kind::Failed,
+            ConnectError::Mirror | ConnectError::ReadOnly | ConnectError::Unusable(_) => {
+                Kind::Failed
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Events {
     looked: RuntimeSite,
     consumed: RuntimeSite,
     pub(crate) collected: RuntimeSite,
+    sent: RuntimeSite,
+    received: RuntimeSite,
     call: Interval,
     /// A get waits for an item.
     pub(crate) get_wait: Interval,
@@ -77,6 +79,8 @@ impl Events {
             looked: site("looked", Kind::FlowIn(bytes))?,
             consumed: site("consumed", Kind::Event(&[("until", FieldType::U8)]))?,
             collected: site("collected", Kind::Event(&[("dropped", FieldType::U8)]))?,
+            sent: site("sent", Kind::FlowOut(bytes))?,
+            received: site("received", Kind::FlowIn(bytes))?,
             call: interval("call")?,
             get_wait: interval("get_wait")?,
             put_wait: interval("put_wait")?,
@@ -101,6 +105,16 @@ impl Events {
     /// A connection wants nothing of a time any more, or of all times until it.
     pub(crate) fn consumed(&self, time: Time, until: bool) {
         record(self.consumed, time, Value::U8(until.into()));
+    }
+
+    /// An item is about to be sent to another host.
+    pub(crate) fn sent(&self, time: Time, bytes: u32) {
+        record(self.sent, time, Value::U32(bytes));
+    }
+
+    /// An item of another host is here, and will be visible in the next moment.
+    pub(crate) fn received(&self, time: Time, bytes: u32) {
+        record(self.received, time, Value::U32(bytes));
     }
 
     /// The slot of an item is free again.

@@ -62,6 +62,8 @@ pub struct Look {
     pub half_width: u32,
     /// When it was put, ns of CLOCK_MONOTONIC.
     pub put_ns: i64,
+    /// By how much that may be wrong at most, ns: 0 where the item was put on this machine.
+    pub put_error_ns: i64,
     /// Its bytes; more than were copied, if there was too little room.
     pub bytes: usize,
 }
@@ -74,11 +76,11 @@ impl Attached {
     }
 
     fn looked(&self, item: &NewItem) -> Look {
-        let NewItem { time, half_width, length, put_ns } = *item;
+        let NewItem { time, half_width, length, put_ns, put_error_ns } = *item;
         if let Some(events) = self.events {
             events.looked(time, length);
         }
-        Look { time, half_width, put_ns, bytes: length as usize }
+        Look { time, half_width, put_ns, put_error_ns, bytes: length as usize }
     }
 }
 
@@ -274,7 +276,9 @@ impl Drop for Input {
     fn drop(&mut self) {
         // Items that are in use keep the connection; it wants nothing any more.
         if Arc::strong_count(&self.connection) > 1 {
-            _ = self.consume_until(Time::MAX);
+            let InputConnection { inner, id, source, .. } = &*self.connection;
+            _ = inner.operate(Changes::All, |channel| channel.retire_input(*id));
+            source.tell();
         }
     }
 }
@@ -341,6 +345,11 @@ impl Item {
     /// When it was put, ns of CLOCK_MONOTONIC.
     pub fn put_ns(&self) -> i64 {
         self.got.item.put_ns
+    }
+
+    /// By how much that may be wrong at most, ns: 0 where the item was put on this machine.
+    pub fn put_error_ns(&self) -> i64 {
+        self.got.item.put_error_ns
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Head {
     pub(crate) slot_bytes: AtomicU64,
     /// How many processes there may be.
     pub(crate) parties: AtomicU64,
+    /// 1: it has the items of a channel on another host.
+    pub(crate) is_mirror: AtomicU64,
     pub(crate) lock: Line,
     /// Changes when a get may succeed that could not before.
     pub(crate) came: Line,

@@ -28,6 +28,7 @@ pub(crate) struct Newest {
     /// Half-width and length.
     sizes: AtomicU64,
     put_ns: AtomicU64,
+    put_error_ns: AtomicU64,
     slot: AtomicU64,
     bytes: [AtomicU64; INLINE / 8],
 }
@@ -64,6 +65,7 @@ impl Newest {
             let sizes = u64::from(item.half_width) << 32 | u64::from(item.length);
             self.sizes.store(sizes, Ordering::Relaxed);
             self.put_ns.store(item.put_ns.cast_unsigned(), Ordering::Relaxed);
+            self.put_error_ns.store(item.put_error_ns.cast_unsigned(), Ordering::Relaxed);
             for (place, part) in self.bytes.iter().zip(bytes.chunks(8)) {
                 let mut word = [0; 8];
                 word[..part.len()].copy_from_slice(part);
@@ -87,6 +89,7 @@ impl Newest {
                     half_width: (sizes >> 32) as u32,
                     length: sizes as u32,
                     put_ns: self.put_ns.load(Ordering::Relaxed).cast_signed(),
+                    put_error_ns: self.put_error_ns.load(Ordering::Relaxed).cast_signed(),
                 };
                 let slot = self.slot.load(Ordering::Relaxed);
                 let mut bytes = [0; INLINE];
@@ -137,7 +140,9 @@ mod tests {
 
     fn item(number: u8) -> (Slot, NewItem) {
         let time = number.into();
-        (number.into(), NewItem { time, half_width: number.into(), length: 8, put_ns: time })
+        let half_width = number.into();
+        let item = NewItem { time, half_width, length: 8, put_ns: time, put_error_ns: time };
+        (number.into(), item)
     }
 
     fn first() -> Newest {
@@ -147,6 +152,7 @@ mod tests {
             time: word(),
             sizes: word(),
             put_ns: word(),
+            put_error_ns: word(),
             slot: word(),
             bytes: std::array::from_fn(|_| word()),
         };

@@ -86,7 +86,7 @@ impl Output {
             Awaited::Room,
             PutError::may_end,
             || {
-                let item = NewItem { time, half_width, length, put_ns: now_ns() };
+                let item = new_item(time, half_width, length);
                 let fill = |slot| {
                     let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
                     memory[..bytes.len()].copy_from_slice(bytes);
@@ -171,7 +171,7 @@ impl Loan {
             Awaited::Room,
             PutError::may_end,
             || {
-                let item = NewItem { time, half_width, length, put_ns: now_ns() };
+                let item = new_item(time, half_width, length);
                 // It may drop another item, or be collected at once: a slot is free then.
                 let show = |is_newest| inner.show(self.slot, item, is_newest);
                 let put = |channel: &mut Channel<_>| channel.put_shown(*id, self.slot, item, show);
@@ -204,6 +204,10 @@ impl Drop for Loan {
             _ = inner.operate(Changes::Freed, |channel| channel.give_back(*id, self.slot));
         }
     }
+}
+
+fn new_item(time: Time, half_width: u32, length: u32) -> NewItem {
+    NewItem { time, half_width, length, put_ns: now_ns(), put_error_ns: 0 }
 }
 
 /// CLOCK_MONOTONIC, ns.

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::errno::Errno;
@@ -19,26 +19,13 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 
-use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
-
 use crate::address;
-use crate::attached::{Changes, never};
-use crate::channel::{Files, Shared};
-use crate::mapping::Words;
-use crate::output::now_ns;
-use crate::parties::{self, Process};
-use crate::wire::{Answer, Connected, Held, Listed, Request, Settings, receive, send};
+use crate::channels::{Channels, lock};
+use crate::parties;
+use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
-/// Bytes of a channel's name, at most.
-const LONGEST: usize = 100;
-
-struct Entry {
-    files: Files,
-    channel: Shared,
-    options: Settings,
-}
-
-type Channels = Arc<Mutex<BTreeMap<String, Entry>>>;
+/// Makes the mirror of a channel of another host, or says why that cannot be.
+pub type Opener = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// A service that listens.
 pub struct Service {
@@ -47,6 +34,8 @@ pub struct Service {
     /// Its directory, if it has made that.
     made: Option<PathBuf>,
     channels: Channels,
+    /// How channels of other hosts are opened.
+    elsewhere: Arc<BTreeMap<String, Mutex<Opener>>>,
     /// Processes whose end a thread waits for.
     watched: Arc<Mutex<BTreeSet<i32>>>,
 }
@@ -69,8 +58,8 @@ impl Service {
             _ => (),
         }
         let listener = address::bind(path)?;
-        let (channels, watched) = Default::default();
-        Ok(Service { listener, path: path.into(), made, channels, watched })
+        let (channels, elsewhere, watched) = Default::default();
+        Ok(Service { listener, path: path.into(), made, channels, elsewhere, watched })
     }
 
     /// Makes a channel; whether it is new. One of this name may be there with the same options.
@@ -78,7 +67,18 @@ impl Service {
     /// # Errors
     /// Why it refuses.
     pub fn create(&self, name: &str, settings: Settings) -> Result<bool, String> {
-        create(&mut lock(&self.channels), name.into(), settings)
+        self.channels.create(name, settings)
+    }
+
+    /// The channels that it knows.
+    pub fn channels(&self) -> Channels {
+        self.channels.clone()
+    }
+
+    /// Says how channels of other hosts are opened, when a program first asks for them.
+    pub fn knows_elsewhere(&mut self, openers: BTreeMap<String, Opener>) {
+        let openers = openers.into_iter().map(|(name, opener)| (name, Mutex::new(opener)));
+        self.elsewhere = Arc::new(openers.collect());
     }
 
     /// The channels and what they have, or why that cannot be told.
@@ -86,7 +86,7 @@ impl Service {
     /// # Errors
     /// A channel is damaged.
     pub fn list(&self) -> Result<Vec<Listed>, String> {
-        lock(&self.channels).iter().map(|(name, entry)| listed(name, &entry.channel)).collect()
+        self.channels.list()
     }
 
     /// Serves processes until there is something to read from a descriptor.
@@ -111,11 +111,12 @@ impl Service {
                     _ => return Err(error),
                 },
             };
-            let (channels, watched) = (Arc::clone(&self.channels), Arc::clone(&self.watched));
+            let (channels, watched) = (self.channels.clone(), Arc::clone(&self.watched));
+            let elsewhere = Arc::clone(&self.elsewhere);
             thread::Builder::new().name("client".into()).spawn(move || {
                 let Ok(process) = getsockopt(&stream, PeerCredentials) else { return };
                 // A process that does not keep to the protocol is like one that has ended.
-                _ = answer(&stream, process, &channels);
+                _ = answer(&stream, process, &channels, &elsewhere);
                 drop(stream);
                 // It may use its channels still, and be killed later.
                 if !lock(&watched).insert(process.pid()) {
@@ -123,10 +124,7 @@ impl Service {
                 }
                 parties::wait(process.pid());
                 lock(&watched).remove(&process.pid());
-                for entry in lock(&channels).values() {
-                    // A damaged channel is said to be so where it is used.
-                    _ = entry.channel.reap();
-                }
+                channels.reap();
             })?;
         }
     }
@@ -154,10 +152,6 @@ fn folder_of(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(made)
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for Service {
     fn drop(&mut self) {
         if address::is_file(&self.path) {
@@ -169,11 +163,27 @@ impl Drop for Service {
 }
 
 /// Answers a process until it closes its connection.
-fn answer(stream: &UnixStream, process: UnixCredentials, channels: &Channels) -> io::Result<()> {
+fn answer(
+    stream: &UnixStream,
+    process: UnixCredentials,
+    channels: &Channels,
+    elsewhere: &BTreeMap<String, Mutex<Opener>>,
+) -> io::Result<()> {
     let mut is_known = false;
     while let Some((request, _)) = receive::<Request>(stream)? {
-        let mut channels = lock(channels);
         let refused = Answer::Refused;
+        if let Request::Create { name, .. } | Request::Open { name, .. } = &request
+            && is_known
+            && let Some(opener) = elsewhere.get(name)
+        {
+            let open = lock(opener);
+            if !channels.has(name)
+                && let Err(why) = open()
+            {
+                send(stream, &refused(why), &[])?;
+                continue;
+            }
+        }
         let done = match request {
             Request::Hello { pid } => {
                 let (user, own) = (process.uid(), geteuid().as_raw());
@@ -188,109 +198,22 @@ fn answer(stream: &UnixStream, process: UnixCredentials, channels: &Channels) ->
             }
             _ if !is_known => refused("say first who you are".into()),
             Request::Create { name, options } => {
-                create(&mut channels, name, options).map_or_else(refused, Answer::Done)
+                channels.create(&name, options).map_or_else(refused, Answer::Done)
             }
-            Request::Open { name, puts } => match channels.get(&name) {
-                None => refused(unknown(&name, &channels)),
-                Some(Entry { files, .. }) => {
-                    let payload = if puts { files.payload.try_clone() } else { files.read_only() }?;
-                    let fds = [files.control.as_fd(), payload.as_fd()];
-                    send(stream, &Answer::Done(false), &fds)?;
+            Request::Open { name, puts } => match channels.files(&name, puts) {
+                Err(why) => refused(why),
+                Ok(files) => {
+                    let [control, payload] = files?;
+                    send(stream, &Answer::Done(false), &[control.as_fd(), payload.as_fd()])?;
                     continue;
                 }
             },
-            Request::List => {
-                let all = channels.iter().map(|(name, entry)| listed(name, &entry.channel));
-                all.collect::<Result<_, _>>().map_or_else(refused, Answer::Listed)
+            Request::List => channels.list().map_or_else(refused, Answer::Listed),
+            Request::Remove { name } => {
+                channels.remove(&name).map_or_else(refused, |()| Answer::Done(false))
             }
-            Request::Remove { name } => match channels.remove(&name) {
-                Some(_) => Answer::Done(false),
-                None => refused(unknown(&name, &channels)),
-            },
         };
-        drop(channels);
         send(stream, &done, &[])?;
     }
     Ok(())
-}
-
-/// Makes a channel; whether it is new.
-fn create(
-    channels: &mut BTreeMap<String, Entry>,
-    name: String,
-    options: Settings,
-) -> Result<bool, String> {
-    if let Some(Entry { options: others, .. }) = channels.get(&name) {
-        return if *others == options {
-            Ok(false)
-        } else {
-            Err(format!("there is a channel {name} with other options: {others}"))
-        };
-    }
-    let is_name = !name.is_empty() && name.len() <= LONGEST && !name.chars().any(char::is_control);
-    if !is_name {
-        return Err(format!(
-            "a channel's name has 1 to {LONGEST} bytes without control characters, and is not {name:?}"
-        ));
-    }
-    // The service itself uses it, too.
-    let mut needed = options.options();
-    needed.processes = needed.processes.saturating_add(u32::from(needed.processes > 0));
-    let files = Files::create(&needed).map_err(|error| error.to_string())?;
-    let opened = Shared::open_named(&files.control, &files.payload, Some(&name));
-    let channel = opened.map_err(|error| error.to_string())?;
-    channels.insert(name, Entry { files, channel, options });
-    Ok(true)
-}
-
-fn unknown(name: &str, channels: &BTreeMap<String, Entry>) -> String {
-    let names: Vec<_> = channels.keys().map(String::as_str).collect();
-    match names[..] {
-        [] => format!("there is no channel {name}, nor any other"),
-        _ => format!("there is no channel {name}; there are {}", names.join(", ")),
-    }
-}
-
-/// What a channel has, or why that cannot be told.
-fn listed(name: &str, shared: &Shared) -> Result<Listed, String> {
-    let look = |channel: &mut Channel<Words>| {
-        let (inputs, outputs) = (channel.inputs(), channel.outputs());
-        never((channel.counts(), channel.bytes(), channel.oldest(), inputs, outputs))
-    };
-    let Ok((counts, bytes, oldest, inputs, outputs)) =
-        shared.inner.operate(Changes::Nothing, look).map_err(|why| format!("{name}: {why}"))?;
-    let entries = shared.inner.control.entries();
-    let process = |owner| parties::process(entries, owner).map(Process::pid);
-    let of = |ids: &[InputId]| {
-        let found = inputs.iter().filter(|input| ids.contains(&input.id));
-        found.map(|input| process(input.owner)).collect()
-    };
-    let held = |each: &ItemStatus| Held {
-        time: each.item.time,
-        age_ns: now_ns() - each.item.put_ns,
-        wanted_by: of(&each.wanted_by),
-        held_by: of(&each.held_by),
-    };
-    let connected = |each: &InputStatus| Connected {
-        process: process(each.owner),
-        lossy: each.lossy,
-        floor: each.counts.floor,
-        held: each.counts.held,
-        lost: each.counts.lost,
-        skipped: each.counts.skipped,
-    };
-    Ok(Listed {
-        name: name.into(),
-        capacity: shared.config().capacity,
-        item_bytes: shared.item_bytes(),
-        items: counts.present,
-        bytes,
-        put: counts.put,
-        collected: counts.collected,
-        dropped: counts.dropped,
-        oldest: oldest.as_ref().map(held),
-        inputs: inputs.iter().map(connected).collect(),
-        outputs: outputs.iter().map(|each| process(each.owner)).collect(),
-        processes: shared.processes(),
-    })
 }

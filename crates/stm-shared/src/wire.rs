@@ -93,6 +93,18 @@ impl Settings {
         }
     }
 
+    /// Those of a mirror: items come by one connection, and are nobody's before somebody wants them.
+    pub(crate) fn mirrored(self) -> Settings {
+        let slots = self.capacity.saturating_add(1);
+        Settings { slots, outputs: 1, loans: 1, discard_orphans: true, ..self }
+    }
+
+    /// The options of a channel that its service uses, too.
+    pub(crate) fn with_service(self) -> Options {
+        let more = u32::from(self.processes > 0);
+        Settings { processes: self.processes.saturating_add(more), ..self }.options()
+    }
+
     pub(crate) fn options(self) -> Options {
         Options {
             config: Config {
@@ -117,6 +129,9 @@ impl Settings {
 pub struct Listed {
     /// Its name.
     pub name: String,
+    /// Where its items come from, if it has those of a channel on another host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
     /// Items that it may have.
     pub capacity: u32,
     /// Bytes that an item may have.

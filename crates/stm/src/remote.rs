@@ -136,19 +136,20 @@ impl Feed {
     /// What the mirror is to be told next. After an item, `sent` has to be called.
     pub fn next<W: Words>(&mut self, channel: &mut Channel<W>) -> Option<ToMirror> {
         if let Some(input) = self.input {
-            if let Some(got) = channel.fresh(input) {
-                let time = got.item.time;
-                self.told.insert(time);
-                self.sent.insert(time);
-                // The mirror sees by the item that these are so.
-                self.horizon.next = self.horizon.next.max(time + 1);
-                self.horizon.newest = self.horizon.newest.max(time);
-                return Some(ToMirror::Item(got));
-            }
             self.account(channel, input);
         }
+        // Readers pass over lost times by getting later items, and count them before.
         if let Some(news) = self.news.pop_front() {
             return Some(news);
+        }
+        if let Some(got) = self.input.and_then(|input| channel.fresh(input)) {
+            let time = got.item.time;
+            self.told.insert(time);
+            self.sent.insert(time);
+            // The mirror sees by the item that these are so.
+            self.horizon.next = self.horizon.next.max(time + 1);
+            self.horizon.newest = self.horizon.newest.max(time);
+            return Some(ToMirror::Item(got));
         }
         let horizon = self.seen(channel);
         (horizon != self.horizon).then(|| {
@@ -230,6 +231,11 @@ impl Mirror {
     /// One whose items come by an output connection; its home was not told anything.
     pub fn new(output: OutputId) -> Mirror {
         Mirror { output, told: None, came: BTreeSet::new() }
+    }
+
+    /// The connection by which its items come.
+    pub fn output(&self) -> OutputId {
+        self.output
     }
 
     /// What the home is to be told next.

@@ -1,0 +1,207 @@
+//! What a home and a mirror send each other: a head of 48 bytes, and after that of an item its bytes.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use loopscope_stm::{Horizon, NewItem, Time, ToHome};
+
+/// Bytes of a head: its kind, two numbers of 32 bits, and four of 64, all little-endian.
+const HEAD: usize = 48;
+
+/// From a mirror to its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Up {
+    /// See [`ToHome`].
+    Tells(ToHome),
+    /// It asks for the time, and tells its own, ns.
+    Asks(i64),
+}
+
+/// From a home to a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Down {
+    /// An item whose bytes follow; its instants are the home's.
+    Item(NewItem),
+    Gone {
+        time: Time,
+        lost: bool,
+    },
+    Lost(u64),
+    Horizon(Horizon),
+    /// The time that it was asked for, ns, and what it was told with the question.
+    Answers {
+        asked: i64,
+        at: i64,
+    },
+}
+
+/// The numbers of a head.
+#[derive(Default)]
+struct Head {
+    kind: u32,
+    small: [u32; 2],
+    large: [i64; 4],
+}
+
+impl Head {
+    fn bytes(&self) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        let small = [self.kind, self.small[0], self.small[1]].map(u32::to_le_bytes);
+        bytes[..12].copy_from_slice(small.as_flattened());
+        bytes[16..].copy_from_slice(self.large.map(i64::to_le_bytes).as_flattened());
+        bytes
+    }
+
+    fn read(stream: &mut impl Read) -> io::Result<Head> {
+        let mut bytes = [0; HEAD];
+        stream.read_exact(&mut bytes)?;
+        let small = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let large = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Ok(Head {
+            kind: small(0),
+            small: [small(4), small(8)],
+            large: std::array::from_fn(|number| large(16 + 8 * number)),
+        })
+    }
+}
+
+fn unknown(kind: u32) -> io::Error {
+    let what = format!("a message of kind {kind}, which this version does not know");
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl Up {
+    pub(crate) fn send(self, stream: &mut impl Write) -> io::Result<()> {
+        let head = match self {
+            Up::Tells(ToHome::Wants { floor, lossy }) => {
+                Head { kind: 1, small: [lossy.into(), 0], large: [floor, 0, 0, 0] }
+            }
+            Up::Tells(ToHome::WantsNothing) => Head { kind: 2, ..Head::default() },
+            Up::Tells(ToHome::Consumed(time)) => {
+                Head { kind: 3, large: [time, 0, 0, 0], ..Head::default() }
+            }
+            Up::Asks(at) => Head { kind: 4, large: [at, 0, 0, 0], ..Head::default() },
+        };
+        stream.write_all(&head.bytes())
+    }
+
+    pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Up> {
+        let Head { kind, small: [lossy, _], large: [first, ..] } = Head::read(stream)?;
+        Ok(match kind {
+            1 => Up::Tells(ToHome::Wants { floor: first, lossy: lossy != 0 }),
+            2 => Up::Tells(ToHome::WantsNothing),
+            3 => Up::Tells(ToHome::Consumed(first)),
+            4 => Up::Asks(first),
+            _ => return Err(unknown(kind)),
+        })
+    }
+}
+
+impl Down {
+    /// Sends it; `bytes`: of an item.
+    pub(crate) fn send(self, stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+        let head = match self {
+            Down::Item(item) => Head {
+                kind: 1,
+                small: [item.half_width, item.length],
+                large: [item.time, item.put_ns, item.put_error_ns, 0],
+            },
+            Down::Gone { time, lost } => {
+                Head { kind: 2, small: [lost.into(), 0], large: [time, 0, 0, 0] }
+            }
+            Down::Lost(count) => {
+                Head { kind: 3, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
+            }
+            Down::Horizon(Horizon { late, bound, next, newest }) => {
+                Head { kind: 4, large: [late, bound, next, newest], ..Head::default() }
+            }
+            Down::Answers { asked, at } => {
+                Head { kind: 5, large: [asked, at, 0, 0], ..Head::default() }
+            }
+        };
+        let head = head.bytes();
+        let mut parts = [IoSlice::new(&head), IoSlice::new(bytes)];
+        let mut parts = &mut parts[..];
+        while !parts.is_empty() {
+            match stream.write_vectored(parts) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Down> {
+        let Head { kind, small, large } = Head::read(stream)?;
+        Ok(match kind {
+            1 => Down::Item(NewItem {
+                time: large[0],
+                half_width: small[0],
+                length: small[1],
+                put_ns: large[1],
+                put_error_ns: large[2].max(0),
+            }),
+            2 => Down::Gone { time: large[0], lost: small[0] != 0 },
+            3 => Down::Lost(large[0].cast_unsigned()),
+            4 => {
+                let [late, bound, next, newest] = large;
+                Down::Horizon(Horizon { late, bound, next, newest })
+            }
+            5 => Down::Answers { asked: large[0], at: large[1] },
+            _ => return Err(unknown(kind)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_received() {
+        let mut wire = vec![];
+        let ups = [
+            Up::Tells(ToHome::Wants { floor: -3, lossy: true }),
+            Up::Tells(ToHome::Wants { floor: Time::MAX, lossy: false }),
+            Up::Tells(ToHome::WantsNothing),
+            Up::Tells(ToHome::Consumed(9)),
+            Up::Asks(1 << 60),
+        ];
+        ups.iter().for_each(|up| up.send(&mut wire).unwrap());
+        let mut from = &wire[..];
+        assert_eq!(ups.map(|_| Up::receive(&mut from).unwrap()), ups);
+        let item = NewItem { time: -1, half_width: 2, length: 3, put_ns: -4, put_error_ns: 5 };
+        let downs = [
+            Down::Item(item),
+            Down::Gone { time: 6, lost: true },
+            Down::Lost(7),
+            Down::Horizon(Horizon { late: 8, bound: 9, next: 10, newest: Time::MIN }),
+            Down::Answers { asked: 11, at: 12 },
+        ];
+        let mut wire = vec![];
+        for down in downs {
+            let bytes: &[u8] = if matches!(down, Down::Item(_)) { b"abc" } else { b"" };
+            down.send(&mut wire, bytes).unwrap();
+        }
+        let mut from = &wire[..];
+        for down in downs {
+            assert_eq!(Down::receive(&mut from).unwrap(), down);
+            if matches!(down, Down::Item(_)) {
+                let mut bytes = [0; 3];
+                from.read_exact(&mut bytes).unwrap();
+                assert_eq!(&bytes, b"abc");
+            }
+        }
+        assert!(from.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_or_unfinished_message_is_an_error() {
+        let bytes = Head { kind: 9, ..Head::default() }.bytes();
+        assert_eq!(Up::receive(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(Down::receive(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let short = Up::receive(&mut &bytes[..40]).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

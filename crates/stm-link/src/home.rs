@@ -1,0 +1,233 @@
+//! The home of channels: sends their items to the mirrors of other hosts.
+
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use loopscope_stm::ToMirror;
+use loopscope_stm_shared::{Channels, HomeEnd, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ns;
+use crate::frame::{Down, Up};
+use crate::key::Key;
+
+/// What a mirror sends first: the version of what they say.
+pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x01";
+/// A side that is silent for so long while they get to know each other is left.
+pub(crate) const GREETING: Duration = Duration::from_secs(5);
+/// A mirror that is silent for so long is gone: what it wanted is collected.
+const LEASE: Duration = Duration::from_secs(15);
+/// Between two looks whether the other direction has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Mirrors, and others that connect, at one time.
+const MOST: usize = 1024;
+
+/// What a home answers to a mirror that it knows.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Greeting {
+    /// There is such a channel; `incarnation` tells it from others of its name.
+    Channel {
+        settings: Settings,
+        incarnation: u64,
+    },
+    Refused(String),
+}
+
+/// A place at which mirrors connect.
+pub struct Homes {
+    listener: TcpListener,
+}
+
+impl Homes {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn listen(address: SocketAddr) -> io::Result<Homes> {
+        Ok(Homes { listener: TcpListener::bind(address)? })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves mirrors that have the key until the process ends. `report`: what went wrong, for people.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn serve(
+        self,
+        channels: Channels,
+        key: Key,
+        report: impl Fn(&str) + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        let report = Arc::new(report);
+        let there = Arc::new(AtomicUsize::new(0));
+        let accepts = move || {
+            loop {
+                let (stream, from) = match self.listener.accept() {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        report(&format!("cannot accept a mirror: {error}"));
+                        // As where there are too many open files.
+                        thread::sleep(Duration::from_millis(100));
+                        continue;
+                    }
+                };
+                if there.fetch_add(1, Ordering::Relaxed) >= MOST {
+                    there.fetch_sub(1, Ordering::Relaxed);
+                    report(&format!("{from} is refused: {MOST} mirrors are connected"));
+                    continue;
+                }
+                let (channels, key) = (channels.clone(), key.clone());
+                let (report, there) = (Arc::clone(&report), Arc::clone(&there));
+                let serves = move || {
+                    if let Err(error) = serve(&stream, &channels, &key) {
+                        report(&format!("the mirror at {from}: {error}"));
+                    }
+                    there.fetch_sub(1, Ordering::Relaxed);
+                };
+                // Where there is no thread, the connection is closed.
+                _ = thread::Builder::new().name("mirror".into()).spawn(serves);
+            }
+        };
+        thread::Builder::new().name("homes".into()).spawn(accepts).map(|_| ())
+    }
+}
+
+/// Serves one mirror, until it leaves.
+fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(GREETING))?;
+    stream.set_write_timeout(Some(GREETING))?;
+    let mut hello = [0; HELLO.len() + 1];
+    (&mut &*stream).read_exact(&mut hello)?;
+    if hello[..HELLO.len()] != HELLO {
+        let what = "it is no mirror of this version of loopscope";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    let mut name = vec![0; usize::from(hello[HELLO.len()])];
+    (&mut &*stream).read_exact(&mut name)?;
+    let name = String::from_utf8(name).map_err(io::Error::other)?;
+    key.check(&mut &*stream, &name)?;
+    let offered = channels.offer(&name);
+    let greeting = match &offered {
+        Ok(offered) => {
+            Greeting::Channel { settings: offered.settings, incarnation: offered.incarnation }
+        }
+        Err(why) => Greeting::Refused(why.clone()),
+    };
+    let text = serde_json::to_vec(&greeting)?;
+    (&mut &*stream).write_all(&(text.len() as u32).to_le_bytes())?;
+    (&mut &*stream).write_all(&text)?;
+    let Ok(offered) = offered else { return Ok(()) };
+    stream.set_read_timeout(Some(LEASE))?;
+    // A mirror without room reads nothing for as long as its readers take.
+    stream.set_write_timeout(None)?;
+    let end = HomeEnd::new(&offered.channel);
+    let (way, over) = (Way::new(stream), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let tells = scope.spawn(|| {
+            let told = tell(&end, &way, &over);
+            _ = stream.shutdown(Shutdown::Both);
+            told
+        });
+        let heard = hear(&end, stream, &way);
+        over.store(true, Ordering::Relaxed);
+        _ = stream.shutdown(Shutdown::Both);
+        let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
+        match (heard, told) {
+            // The mirror has left.
+            (Err(error), _) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            (Err(error), Ok(())) | (_, Err(error)) => Err(error),
+            (Ok(()), Ok(())) => Ok(()),
+        }
+    })
+}
+
+/// The way to a mirror, which takes messages of one thread and answers of another.
+struct Way<'a> {
+    stream: Mutex<&'a TcpStream>,
+    /// A question that has no answer yet.
+    asked: Mutex<Option<i64>>,
+}
+
+impl<'a> Way<'a> {
+    fn new(stream: &'a TcpStream) -> Way<'a> {
+        Way { stream: Mutex::new(stream), asked: Mutex::default() }
+    }
+
+    fn send(&self, message: Down, bytes: &[u8]) -> io::Result<()> {
+        let mut stream = lock(&self.stream);
+        message.send(&mut *stream, bytes)?;
+        self.answer(*stream)
+    }
+
+    /// Answers a question, unless a message is just being sent: after that.
+    fn asks(&self, asked: i64) -> io::Result<()> {
+        *lock(&self.asked) = Some(asked);
+        match self.stream.try_lock() {
+            Ok(stream) => self.answer(*stream),
+            // The mirror may have no room for long, and is heard all the same.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn answer(&self, mut stream: &TcpStream) -> io::Result<()> {
+        let asked = lock(&self.asked).take();
+        let answer = asked.map(|asked| Down::Answers { asked, at: now_ns() });
+        answer.map_or(Ok(()), |answer| answer.send(&mut stream, &[]))
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what the mirror tells, until it leaves.
+fn hear(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        match Up::receive(&mut reader) {
+            Ok(Up::Tells(message)) => end.receive(message).map_err(io::Error::other)?,
+            Ok(Up::Asks(asked)) => way.asks(asked)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let what = format!("it was silent for {} s", LEASE.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Tells the mirror what there is, until `over`.
+fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
+    while !over.load(Ordering::Relaxed) {
+        let seen = end.seen();
+        while let Some(message) = end.next().map_err(io::Error::other)? {
+            let (down, item) = match message {
+                ToMirror::Item(got) => (Down::Item(got.item), Some(got)),
+                ToMirror::Gone { time, lost } => (Down::Gone { time, lost }, None),
+                ToMirror::Lost(count) => (Down::Lost(count), None),
+                ToMirror::Horizon(horizon) => (Down::Horizon(horizon), None),
+            };
+            let bytes = item.map(|got| end.bytes(&got)).transpose().map_err(io::Error::other)?;
+            way.send(down, bytes.unwrap_or_default())?;
+            if let Some(got) = item {
+                end.sent(&got).map_err(io::Error::other)?;
+            }
+        }
+        way.answer(*lock(&way.stream))?;
+        end.wait(seen, LOOK_EVERY);
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! Channels of space-time memory on other hosts, over TCP.
+//!
+//! A home listens, and sends the items of its channels to the mirrors of other hosts; `schema/stm.md`
+//! says what they tell each other. There is one connection for each mirror, so that one that is slow holds
+//! up no other.
+
+mod clock;
+mod frame;
+mod home;
+mod key;
+mod mirror;
+
+pub use home::Homes;
+pub use key::Key;
+pub use mirror::mirror;

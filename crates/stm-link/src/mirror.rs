@@ -1,0 +1,259 @@
+//! A mirror: has the items of a channel of another host, as far as programs here want them.
+
+use std::io::{self, BufReader, BufWriter, Read, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use loopscope_stm::{NewItem, ToMirror};
+use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Shared, Until};
+
+use crate::clock::{Clock, now_ns};
+use crate::frame::{Down, Up};
+use crate::home::{GREETING, Greeting, HELLO};
+use crate::key::Key;
+
+/// Between two questions for the home's time.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Where the last one has no answer yet, as while there is no room here.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// A home that does not answer for so long is not there.
+const SILENT: Duration = Duration::from_secs(5);
+/// Between two tries to connect.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long it waits for room before it looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a greeting at most.
+const MOST: usize = 1 << 16;
+
+/// Where a channel's home is, and what a mirror needs to reach it.
+struct Home {
+    name: String,
+    address: SocketAddr,
+    key: Key,
+}
+
+/// Makes the mirror of a channel whose home is at an address, and has a thread keep it until the service
+/// forgets it. Returns when the home has answered. `report`: what goes wrong later, for people.
+///
+/// # Errors
+/// Why there is none.
+pub fn mirror(
+    channels: &Channels,
+    name: &str,
+    address: SocketAddr,
+    key: &Key,
+    report: impl Fn(&str) + Send + 'static,
+) -> Result<(), String> {
+    let home = Home { name: name.into(), address, key: key.clone() };
+    let told = |error| format!("the home of {name} at {address} does not answer: {error}");
+    let (stream, greeting) = home.connect().map_err(told)?;
+    let (settings, incarnation) = match greeting {
+        Greeting::Channel { settings, incarnation } => (settings, incarnation),
+        Greeting::Refused(why) => return Err(format!("the home at {address}: {why}")),
+    };
+    let (shared, life) = channels.mirror(name, settings, &address.to_string())?;
+    let (known, its) = (channels.clone(), life.clone());
+    let keeps = move || keep(&home, stream, &shared, incarnation, &known, &its, &report);
+    let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
+    spawned.map(|_| ()).map_err(|error| {
+        channels.forget(name, &life);
+        format!("cannot keep the mirror of {name}: {error}")
+    })
+}
+
+impl Home {
+    /// Connects, and has the home say which channel it has.
+    fn connect(&self) -> io::Result<(TcpStream, Greeting)> {
+        let stream = TcpStream::connect_timeout(&self.address, GREETING)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(GREETING))?;
+        stream.set_write_timeout(Some(SILENT))?;
+        let length = u8::try_from(self.name.len()).map_err(io::Error::other)?;
+        let hello = [&HELLO[..], &[length], self.name.as_bytes()].concat();
+        (&mut &stream).write_all(&hello)?;
+        self.key.prove(&mut &stream, &self.name)?;
+        let mut length = [0; 4];
+        (&mut &stream).read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MOST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its greeting is too long"));
+        }
+        let mut text = vec![0; length];
+        (&mut &stream).read_exact(&mut text)?;
+        Ok((stream, serde_json::from_slice(&text)?))
+    }
+}
+
+/// Keeps a mirror until the service forgets it, or the home has another channel.
+fn keep(
+    home: &Home,
+    stream: TcpStream,
+    shared: &Shared,
+    incarnation: u64,
+    channels: &Channels,
+    life: &Weak<()>,
+    report: &impl Fn(&str),
+) {
+    let Home { name, address, .. } = home;
+    let mut connected = Some(stream);
+    let mut is_said = false;
+    while life.strong_count() > 0 {
+        if let Some(stream) = connected.take() {
+            is_said = false;
+            if let Err(error) = run(&stream, shared, life) {
+                report(&format!("{name}: the home at {address} is away: {error}"));
+                is_said = true;
+            }
+            continue;
+        }
+        thread::sleep(AGAIN);
+        match home.connect() {
+            Ok((stream, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
+                report(&format!("{name}: the home at {address} is back"));
+                connected = Some(stream);
+            }
+            Ok(_) => {
+                report(&format!(
+                    "{name}: the home at {address} has another channel now; programs have to open it anew"
+                ));
+                channels.forget(name, life);
+            }
+            Err(error) if !is_said => {
+                report(&format!("{name}: the home at {address} does not answer: {error}"));
+                is_said = true;
+            }
+            Err(_) => (),
+        }
+    }
+}
+
+/// Has the items of a home until it goes away, or the service forgets the mirror.
+fn run(stream: &TcpStream, shared: &Shared, life: &Weak<()>) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENT))?;
+    let end = MirrorEnd::new(shared).map_err(io::Error::other)?;
+    let (over, answered) = (AtomicBool::new(false), AtomicBool::new(true));
+    thread::scope(|scope| {
+        let tells = scope.spawn(|| {
+            let told = tell(&end, stream, &over, &answered);
+            _ = stream.shutdown(Shutdown::Both);
+            told
+        });
+        let heard = hear(&end, stream, shared.item_bytes(), life, &answered);
+        over.store(true, Ordering::Relaxed);
+        _ = stream.shutdown(Shutdown::Both);
+        let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
+        if life.strong_count() == 0 { Ok(()) } else { heard.and(told) }
+    })
+}
+
+/// Tells the home what is wanted here, until `over`.
+fn tell(
+    end: &MirrorEnd,
+    stream: &TcpStream,
+    over: &AtomicBool,
+    answered: &AtomicBool,
+) -> io::Result<()> {
+    let mut writer = BufWriter::new(stream);
+    let mut asked: Option<Instant> = None;
+    while !over.load(Ordering::Relaxed) {
+        let seen = end.seen();
+        // The answer comes before items do.
+        let since = asked.map_or(ASK_AGAIN, |asked| asked.elapsed());
+        if since >= ASK_AGAIN || since >= ASK_EVERY && answered.load(Ordering::Relaxed) {
+            answered.store(false, Ordering::Relaxed);
+            asked = Some(Instant::now());
+            Up::Asks(now_ns()).send(&mut writer)?;
+            writer.flush()?;
+        }
+        while let Some(message) = end.next().map_err(io::Error::other)? {
+            Up::Tells(message).send(&mut writer)?;
+        }
+        writer.flush()?;
+        end.wait(seen, ASK_EVERY);
+    }
+    Ok(())
+}
+
+/// Does what the home tells, until it goes away or the service forgets the mirror.
+fn hear(
+    end: &MirrorEnd,
+    stream: &TcpStream,
+    most: usize,
+    life: &Weak<()>,
+    answered: &AtomicBool,
+) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(1 << 16, stream);
+    let mut clock = Clock::default();
+    while life.strong_count() > 0 {
+        let message = match Down::receive(&mut reader).map_err(silent)? {
+            Down::Item(item) => {
+                if item.length as usize > most {
+                    let what = format!("an item of {} bytes, and it may have {most}", item.length);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+                put(end, &mut reader, item, &clock, life)?;
+                continue;
+            }
+            Down::Answers { asked, at } => {
+                clock.exchanged(asked, at, now_ns());
+                answered.store(true, Ordering::Relaxed);
+                continue;
+            }
+            Down::Gone { time, lost } => ToMirror::Gone { time, lost },
+            Down::Lost(count) => ToMirror::Lost(count),
+            Down::Horizon(horizon) => ToMirror::Horizon(horizon),
+        };
+        end.receive(message).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Reads an item's bytes into shared memory, and puts it.
+fn put(
+    end: &MirrorEnd,
+    reader: &mut impl Read,
+    item: NewItem,
+    clock: &Clock,
+    life: &Weak<()>,
+) -> io::Result<()> {
+    let soon = || Until::Deadline(Instant::now() + LOOK_EVERY);
+    let is_wanted = || life.strong_count() > 0;
+    let mut room = loop {
+        match end.room(soon()) {
+            Ok(room) => break room,
+            Err(error) if error.may_end() && is_wanted() => (),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    };
+    reader.read_exact(&mut room[..item.length as usize]).map_err(silent)?;
+    let instant = clock.here(item.put_ns, now_ns());
+    let what = "an item came before the home's time was known";
+    let (put_ns, error) =
+        instant.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
+    let put_error_ns = item.put_error_ns.saturating_add(error);
+    let item = NewItem { put_ns, put_error_ns, ..item };
+    loop {
+        match end.put(&room, item, soon()) {
+            Ok(()) => return Ok(()),
+            Err(error) if PutError::may_end(&error) && is_wanted() => (),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// What a timeout of a socket means.
+fn silent(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let what = format!("it was silent for {} s", SILENT.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, what)
+        }
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended the connection")
+        }
+        _ => error,
+    }
+}

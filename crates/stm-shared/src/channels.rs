@@ -1,0 +1,217 @@
+//! The channels that a service knows by their names.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
+
+use crate::attached::{Changes, never};
+use crate::channel::{Files, Shared};
+use crate::error::FileError;
+use crate::mapping::Words;
+use crate::output::now_ns;
+use crate::parties::{self, Process};
+use crate::wire::{Connected, Held, Listed, Settings};
+
+/// Bytes of a channel's name, at most.
+const LONGEST: usize = 100;
+
+struct Entry {
+    files: Files,
+    channel: Shared,
+    options: Settings,
+    /// Where its items come from, if it is a mirror.
+    home: Option<String>,
+    /// Tells it from others that had its name.
+    incarnation: u64,
+    life: Arc<()>,
+}
+
+/// A channel that a mirror on another host may have the items of.
+pub struct Offered {
+    /// The channel.
+    pub channel: Shared,
+    /// What it was made with.
+    pub settings: Settings,
+    /// Tells it from others that had its name.
+    pub incarnation: u64,
+}
+
+/// The channels of a service.
+#[derive(Clone, Default)]
+pub struct Channels(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+impl Channels {
+    /// A channel, unless it is a mirror itself.
+    ///
+    /// # Errors
+    /// There is none; the answer says so.
+    pub fn offer(&self, name: &str) -> Result<Offered, String> {
+        let channels = lock(&self.0);
+        let entry = channels.get(name).filter(|entry| entry.home.is_none());
+        let entry = entry.ok_or_else(|| unknown(name, &channels))?;
+        let Entry { channel, options, incarnation, .. } = entry;
+        Ok(Offered { channel: channel.clone(), settings: *options, incarnation: *incarnation })
+    }
+
+    /// Makes the mirror of a channel of another host; also returns what is there for as long as the
+    /// service knows it. `home` is where its items come from, for people.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn mirror(
+        &self,
+        name: &str,
+        settings: Settings,
+        home: &str,
+    ) -> Result<(Shared, Weak<()>), String> {
+        let make = |settings: Settings| Files::create_mirror(&settings.mirrored().with_service());
+        let mut channels = lock(&self.0);
+        let entry = Entry::new(name, settings, make, Some(home))?;
+        let made = (entry.channel.clone(), Arc::downgrade(&entry.life));
+        channels.insert(name.into(), entry);
+        Ok(made)
+    }
+
+    /// Forgets a mirror, unless there is another one meanwhile.
+    pub fn forget(&self, name: &str, life: &Weak<()>) {
+        let mut channels = lock(&self.0);
+        if channels
+            .get(name)
+            .is_some_and(|entry| std::ptr::eq(Arc::as_ptr(&entry.life), life.as_ptr()))
+        {
+            channels.remove(name);
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        lock(&self.0).contains_key(name)
+    }
+
+    /// Makes a channel; whether it is new.
+    pub(crate) fn create(&self, name: &str, options: Settings) -> Result<bool, String> {
+        let mut channels = lock(&self.0);
+        if let Some(Entry { options: others, .. }) = channels.get(name) {
+            return if *others == options {
+                Ok(false)
+            } else {
+                Err(format!("there is a channel {name} with other options: {others}"))
+            };
+        }
+        let make = |settings: Settings| Files::create(&settings.with_service());
+        channels.insert(name.into(), Entry::new(name, options, make, None)?);
+        Ok(true)
+    }
+
+    /// The files of a channel; `puts`: those of the items for writing, too, unless they come from elsewhere.
+    pub(crate) fn files(&self, name: &str, puts: bool) -> Result<io::Result<[File; 2]>, String> {
+        let channels = lock(&self.0);
+        let Entry { files, home, .. } =
+            channels.get(name).ok_or_else(|| unknown(name, &channels))?;
+        let is_writable = puts && home.is_none();
+        let payload = if is_writable { files.payload.try_clone() } else { files.read_only() };
+        Ok(files.control.try_clone().and_then(|control| Ok([control, payload?])))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
+        let mut channels = lock(&self.0);
+        channels.remove(name).map(|_| ()).ok_or_else(|| unknown(name, &channels))
+    }
+
+    pub(crate) fn list(&self) -> Result<Vec<Listed>, String> {
+        lock(&self.0).iter().map(|(name, entry)| listed(name, entry)).collect()
+    }
+
+    /// Ends the connections of processes that have ended.
+    pub(crate) fn reap(&self) {
+        for entry in lock(&self.0).values() {
+            // A damaged channel is said to be so where it is used.
+            _ = entry.channel.reap();
+        }
+    }
+}
+
+impl Entry {
+    fn new(
+        name: &str,
+        options: Settings,
+        make: impl FnOnce(Settings) -> Result<Files, FileError>,
+        home: Option<&str>,
+    ) -> Result<Entry, String> {
+        let is_name =
+            !name.is_empty() && name.len() <= LONGEST && !name.chars().any(char::is_control);
+        if !is_name {
+            return Err(format!(
+                "a channel's name has 1 to {LONGEST} bytes without control characters, and is not {name:?}"
+            ));
+        }
+        let files = make(options).map_err(|error| error.to_string())?;
+        let opened = Shared::open_named(&files.control, &files.payload, Some(name));
+        let channel = opened.map_err(|error| error.to_string())?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let incarnation = since.as_nanos() as u64;
+        let (home, life) = (home.map(str::to_owned), Arc::default());
+        Ok(Entry { files, channel, options, home, incarnation, life })
+    }
+}
+
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unknown(name: &str, channels: &BTreeMap<String, Entry>) -> String {
+    let names: Vec<_> = channels.keys().map(String::as_str).collect();
+    match names[..] {
+        [] => format!("there is no channel {name}, nor any other"),
+        _ => format!("there is no channel {name}; there are {}", names.join(", ")),
+    }
+}
+
+/// What a channel has, or why that cannot be told.
+fn listed(name: &str, entry: &Entry) -> Result<Listed, String> {
+    let shared = &entry.channel;
+    let look = |channel: &mut Channel<Words>| {
+        let (inputs, outputs) = (channel.inputs(), channel.outputs());
+        never((channel.counts(), channel.bytes(), channel.oldest(), inputs, outputs))
+    };
+    let Ok((counts, bytes, oldest, inputs, outputs)) =
+        shared.inner.operate(Changes::Nothing, look).map_err(|why| format!("{name}: {why}"))?;
+    let entries = shared.inner.control.entries();
+    let process = |owner| parties::process(entries, owner).map(Process::pid);
+    let of = |ids: &[InputId]| {
+        let found = inputs.iter().filter(|input| ids.contains(&input.id));
+        found.map(|input| process(input.owner)).collect()
+    };
+    let held = |each: &ItemStatus| Held {
+        time: each.item.time,
+        age_ns: now_ns() - each.item.put_ns,
+        wanted_by: of(&each.wanted_by),
+        held_by: of(&each.held_by),
+    };
+    let connected = |each: &InputStatus| Connected {
+        process: process(each.owner),
+        lossy: each.lossy,
+        floor: each.counts.floor,
+        held: each.counts.held,
+        lost: each.counts.lost,
+        skipped: each.counts.skipped,
+    };
+    Ok(Listed {
+        name: name.into(),
+        home: entry.home.clone(),
+        capacity: shared.config().capacity,
+        item_bytes: shared.item_bytes(),
+        items: counts.present,
+        bytes,
+        put: counts.put,
+        collected: counts.collected,
+        dropped: counts.dropped,
+        oldest: oldest.as_ref().map(held),
+        inputs: inputs.iter().map(connected).collect(),
+        outputs: outputs.iter().map(|each| process(each.owner)).collect(),
+        processes: shared.processes(),
+    })
+}

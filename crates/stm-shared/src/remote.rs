@@ -1,0 +1,212 @@
+//! A channel's items on another host: the home's and the mirror's side in shared memory.
+//!
+//! What they tell each other is to be carried by others, see [`loopscope_stm::Feed`].
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use loopscope_stm::{
+    Feed, Got, JoinError, LoanError, Mirror, NewItem, PutError as NotPut, Slot, ToHome, ToMirror,
+};
+
+use crate::attached::{Attached, Awaited, Changes, Until, never};
+use crate::channel::Shared;
+use crate::error::{ConnectError, PutError, Unusable};
+use crate::futex;
+
+/// A home's side of one mirror. It ends its connection when it is dropped.
+pub struct HomeEnd {
+    inner: Arc<Attached>,
+    feed: Mutex<Feed>,
+}
+
+impl HomeEnd {
+    /// One that has told its mirror nothing.
+    pub fn new(shared: &Shared) -> HomeEnd {
+        let inner = Arc::clone(&shared.inner);
+        HomeEnd { feed: Mutex::new(Feed::new(inner.owner)), inner }
+    }
+
+    /// Does what the mirror tells.
+    ///
+    /// # Errors
+    /// The channel has no room for its connection, or cannot be used.
+    pub fn receive(&self, message: ToHome) -> Result<(), ConnectError> {
+        let done = {
+            let mut feed = lock(&self.feed);
+            self.inner.operate(Changes::All, |channel| feed.receive(channel, message))
+        };
+        Ok(done?.map_err(JoinError::from)?)
+    }
+
+    /// What the mirror is to be told next. After an item, `sent` has to be called.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn next(&self) -> Result<Option<ToMirror>, Unusable> {
+        let mut feed = lock(&self.feed);
+        let Ok(next) = self.inner.operate(Changes::Nothing, |channel| never(feed.next(channel)))?;
+        if let (Some(events), Some(ToMirror::Item(got))) = (self.inner.events, next) {
+            events.sent(got.item.time, got.item.length);
+        }
+        Ok(next)
+    }
+
+    /// The bytes of an item that is to be sent.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn bytes(&self, got: &Got) -> Result<&[u8], Unusable> {
+        self.inner.payload.read(got.slot, got.item.length as usize).ok_or(Unusable::Damaged)
+    }
+
+    /// The bytes of an item are not needed any more.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn sent(&self, got: &Got) -> Result<(), Unusable> {
+        let mut feed = lock(&self.feed);
+        let time = got.item.time;
+        let Ok(()) =
+            self.inner.operate(Changes::Freed, |channel| never(feed.sent(channel, time)))?;
+        Ok(())
+    }
+
+    /// A number that changes when there may be more to tell; to be asked for before `next`.
+    pub fn seen(&self) -> u32 {
+        futex::value(&self.inner.control.head().came.0)
+    }
+
+    /// Waits until the number is another one, or for a time.
+    pub fn wait(&self, seen: u32, most: Duration) {
+        futex::wait(&self.inner.control.head().came.0, seen, most);
+    }
+}
+
+impl Drop for HomeEnd {
+    fn drop(&mut self) {
+        let mut feed = lock(&self.feed);
+        _ = self.inner.operate(Changes::All, |channel| never(feed.end(channel)));
+    }
+}
+
+/// A mirror's side. Its items stay when it is dropped.
+pub struct MirrorEnd {
+    inner: Arc<Attached>,
+    mirror: Mutex<Mirror>,
+}
+
+impl MirrorEnd {
+    /// One that has told its home nothing, of a channel that was made as a mirror.
+    ///
+    /// # Errors
+    /// The channel has another one, or cannot be used.
+    pub fn new(shared: &Shared) -> Result<MirrorEnd, ConnectError> {
+        let inner = Arc::clone(&shared.inner);
+        let owner = inner.owner;
+        let output = inner.operate(Changes::Nothing, |channel| channel.join_output(owner))??;
+        Ok(MirrorEnd { inner, mirror: Mutex::new(Mirror::new(output)) })
+    }
+
+    /// What the home is to be told next.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn next(&self) -> Result<Option<ToHome>, Unusable> {
+        let mut mirror = lock(&self.mirror);
+        let Ok(next) =
+            self.inner.operate(Changes::Nothing, |channel| never(mirror.next(channel)))?;
+        Ok(next)
+    }
+
+    /// Memory for an item that comes; waits for it.
+    ///
+    /// # Errors
+    /// There is none for so long, or the channel cannot be used.
+    pub fn room(&self, until: Until) -> Result<Room<'_>, PutError> {
+        let attempt = || {
+            let mirror = lock(&self.mirror);
+            let lent = self.inner.operate(Changes::Nothing, |channel| mirror.loan(channel))?;
+            Ok(lent.map_err(LoanError::from)?)
+        };
+        let slot = self.inner.wait(until, Awaited::Room, PutError::may_end, attempt, |_| None)?;
+        Ok(Room { inner: &self.inner, slot })
+    }
+
+    /// Puts an item that came into memory that is lent; waits for room.
+    ///
+    /// # Errors
+    /// There is no room for so long, and the memory is lent still; or the channel cannot be used.
+    pub fn put(&self, room: &Room<'_>, item: NewItem, until: Until) -> Result<(), PutError> {
+        let (inner, slot) = (&self.inner, room.slot);
+        let show = |is_newest| {
+            if let Some(events) = inner.events {
+                events.received(item.time, item.length);
+            }
+            if is_newest && let Some(bytes) = inner.payload.read(slot, item.length as usize) {
+                inner.control.head().newest.write(Some((slot, item)), bytes);
+            }
+        };
+        let attempt = || {
+            let mut mirror = lock(&self.mirror);
+            let put =
+                inner.operate(Changes::All, |channel| mirror.put(channel, slot, item, show))?;
+            Ok(put.map_err(NotPut::from)?)
+        };
+        inner.wait(until, Awaited::Room, PutError::may_end, attempt, |()| Some(item.time))
+    }
+
+    /// Does what the home tells but for items.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn receive(&self, message: ToMirror) -> Result<(), Unusable> {
+        let mirror = lock(&self.mirror);
+        let Ok(()) =
+            self.inner.operate(Changes::All, |channel| never(mirror.receive(channel, message)))?;
+        Ok(())
+    }
+
+    /// A number that changes when there may be more to tell; to be asked for before `next`.
+    pub fn seen(&self) -> u32 {
+        futex::value(&self.inner.control.head().freed.0)
+    }
+
+    /// Waits until the number is another one, or for a time.
+    pub fn wait(&self, seen: u32, most: Duration) {
+        futex::wait(&self.inner.control.head().freed.0, seen, most);
+    }
+}
+
+impl Drop for MirrorEnd {
+    fn drop(&mut self) {
+        let output = lock(&self.mirror).output();
+        _ = self.inner.operate(Changes::All, |channel| channel.leave_output(output));
+    }
+}
+
+/// Memory for an item that comes.
+pub struct Room<'a> {
+    inner: &'a Attached,
+    slot: Slot,
+}
+
+impl Deref for Room<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let payload = &self.inner.payload;
+        payload.read(self.slot, payload.slot_bytes).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Room<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.inner.payload.write(self.slot).unwrap_or_default()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
