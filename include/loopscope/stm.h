@@ -172,11 +172,12 @@ void loopscope_stm_input_leave(struct loopscope_stm_input *input);
 /* An item that was got. Its bytes stay as they are until it is released. */
 struct loopscope_stm_item {
     int64_t time;
-    int64_t put_ns;      /* when it was put: ns of CLOCK_MONOTONIC */
-    uint32_t half_width; /* by how much the time may be wrong at most, in its units */
+    int64_t put_ns;       /* when it was put: ns of CLOCK_MONOTONIC */
+    int64_t put_error_ns; /* by how much that may be wrong at most: 0 where it was put on this host */
+    uint32_t half_width;  /* by how much the time may be wrong at most, in its units */
     size_t length;
     const void *bytes;
-    void *held;          /* not for programs */
+    void *held;           /* not for programs */
 };
 
 /* The item of a time. Waits until it is put. */

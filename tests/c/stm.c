@@ -206,7 +206,8 @@ static void connections(struct loopscope_stm_service *service,
     loopscope_stm_loan_give_back(loan);
 
     IS(LOOPSCOPE_STM_OK, loopscope_stm_get(in, 2, LOOPSCOPE_STM_FOREVER, &item));
-    HOLDS(item.time == 2 && item.half_width == 0 && item.length > 0 && item.put_ns > 0);
+    HOLDS(item.time == 2 && item.half_width == 0 && item.length > 0 && item.put_ns > 0 &&
+          item.put_error_ns == 0);
     IS(LOOPSCOPE_STM_TOO_MANY, loopscope_stm_range(in, 1, 9, items, &count));
     HOLDS(count == 3);
     IS(LOOPSCOPE_STM_OK, loopscope_stm_range(in, 1, 3, items, &count));

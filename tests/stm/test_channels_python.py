@@ -226,8 +226,8 @@ def test_a_look_copies_the_newest_item(channel: stm.Channel) -> None:
         into.look()
     out.put(3, b"three", half_width=4)
     item = into.get(3)
-    assert into.look() == (3, 4, item.put_ns, b"three", 5)
-    assert into.look(2, most=2) == (3, 4, item.put_ns, b"th", 5)
+    assert into.look() == (3, 4, item.put_ns, 0, b"three", 5)
+    assert into.look(2, most=2) == (3, 4, item.put_ns, 0, b"th", 5)
     with pytest.raises(stm.NotYet):
         into.look(after=3)
     item.release()

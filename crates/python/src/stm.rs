@@ -264,14 +264,14 @@ impl StmInput {
         py: Python<'py>,
         after: Option<Time>,
         most: usize,
-    ) -> PyResult<(Time, u32, i64, Bound<'py, PyBytes>, usize)> {
+    ) -> PyResult<(Time, u32, i64, i64, Bound<'py, PyBytes>, usize)> {
         // Another thread that looks at the same time has one of its own.
         let mut bytes = self.looked.with(std::mem::take).unwrap_or_default();
         bytes.resize(bytes.len().max(most), 0);
         let look = py.detach(|| self.input.with(|input| input.look(after, &mut bytes[..most])));
         let told = look.ok_or_else(ended).and_then(|look| look.map_err(raised)).map(|look| {
             let copied = PyBytes::new(py, &bytes[..look.bytes.min(most)]);
-            (look.time, look.half_width, look.put_ns, copied, look.bytes)
+            (look.time, look.half_width, look.put_ns, look.put_error_ns, copied, look.bytes)
         });
         self.looked.with(|kept| *kept = bytes);
         told
@@ -391,6 +391,8 @@ struct StmItem {
     #[pyo3(get)]
     put_ns: i64,
     #[pyo3(get)]
+    put_error_ns: i64,
+    #[pyo3(get)]
     address: usize,
     #[pyo3(get)]
     bytes: usize,
@@ -410,6 +412,7 @@ impl StmItem {
             time: item.time(),
             half_width: item.half_width(),
             put_ns: item.put_ns(),
+            put_error_ns: item.put_error_ns(),
             address: item.as_ptr() as usize,
             bytes: item.len(),
             item: Ends::new(item),

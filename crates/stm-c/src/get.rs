@@ -43,6 +43,7 @@ extern "C" fn loopscope_stm_input_leave(input: *mut Input) {
 struct Got {
     time: Time,
     put_ns: i64,
+    put_error_ns: i64,
     half_width: u32,
     length: usize,
     bytes: *const c_void,
@@ -54,6 +55,7 @@ impl Got {
         Got {
             time: item.time(),
             put_ns: item.put_ns(),
+            put_error_ns: item.put_error_ns(),
             half_width: item.half_width(),
             length: item.len(),
             bytes: item.as_ptr().cast(),
@@ -155,6 +157,7 @@ extern "C" fn loopscope_stm_look(
         place.fill(Got {
             time: look.time,
             put_ns: look.put_ns,
+            put_error_ns: look.put_error_ns,
             half_width: look.half_width,
             length: look.bytes,
             bytes: memory,

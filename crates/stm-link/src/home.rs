@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use loopscope_stm::ToMirror;
 use loopscope_stm_shared::{Channels, HomeEnd, Settings};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ns;
@@ -23,10 +24,20 @@ pub(crate) const GREETING: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(15);
 /// Between two looks whether the other direction has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a document at most.
+const LONGEST: usize = 1 << 16;
 /// Mirrors, and others that connect, at one time.
 const MOST: usize = 1024;
 
-/// What a home answers to a mirror that it knows.
+/// What a mirror asks for, when they know each other.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Asked {
+    /// With what the channel is made, if the home has none.
+    pub(crate) create: Option<Settings>,
+}
+
+/// What a home answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Greeting {
@@ -104,6 +115,27 @@ impl Homes {
     }
 }
 
+/// Sends a document, after its length.
+pub(crate) fn send(mut stream: &TcpStream, document: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(document)?;
+    stream.write_all(&(text.len() as u32).to_le_bytes())?;
+    stream.write_all(&text)
+}
+
+/// Receives a document.
+pub(crate) fn receive<T: DeserializeOwned>(mut stream: &TcpStream) -> io::Result<T> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LONGEST {
+        let what = format!("a document of {length} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
 /// Serves one mirror, until it leaves.
 fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -119,16 +151,15 @@ fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
     (&mut &*stream).read_exact(&mut name)?;
     let name = String::from_utf8(name).map_err(io::Error::other)?;
     key.check(&mut &*stream, &name)?;
-    let offered = channels.offer(&name);
+    let asked: Asked = receive(stream)?;
+    let offered = channels.offer(&name, asked.create);
     let greeting = match &offered {
         Ok(offered) => {
             Greeting::Channel { settings: offered.settings, incarnation: offered.incarnation }
         }
         Err(why) => Greeting::Refused(why.clone()),
     };
-    let text = serde_json::to_vec(&greeting)?;
-    (&mut &*stream).write_all(&(text.len() as u32).to_le_bytes())?;
-    (&mut &*stream).write_all(&text)?;
+    send(stream, &greeting)?;
     let Ok(offered) = offered else { return Ok(()) };
     stream.set_read_timeout(Some(LEASE))?;
     // A mirror without room reads nothing for as long as its readers take.

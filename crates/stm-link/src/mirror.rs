@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, ToMirror};
-use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Shared, Until};
+use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Settings, Shared, Until};
 
 use crate::clock::{Clock, now_ns};
 use crate::frame::{Down, Up};
-use crate::home::{GREETING, Greeting, HELLO};
+use crate::home::{self, Asked, GREETING, Greeting, HELLO};
 use crate::key::Key;
 
 /// Between two questions for the home's time.
@@ -25,8 +25,6 @@ const SILENT: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long it waits for room before it looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Bytes of a greeting at most.
-const MOST: usize = 1 << 16;
 
 /// Where a channel's home is, and what a mirror needs to reach it.
 struct Home {
@@ -36,7 +34,8 @@ struct Home {
 }
 
 /// Makes the mirror of a channel whose home is at an address, and has a thread keep it until the service
-/// forgets it. Returns when the home has answered. `report`: what goes wrong later, for people.
+/// forgets it. Returns when the home has answered, which makes the channel with `create` if it has none.
+/// `report`: what goes wrong later, for people.
 ///
 /// # Errors
 /// Why there is none.
@@ -45,11 +44,12 @@ pub fn mirror(
     name: &str,
     address: SocketAddr,
     key: &Key,
+    create: Option<Settings>,
     report: impl Fn(&str) + Send + 'static,
 ) -> Result<(), String> {
     let home = Home { name: name.into(), address, key: key.clone() };
     let told = |error| format!("the home of {name} at {address} does not answer: {error}");
-    let (stream, greeting) = home.connect().map_err(told)?;
+    let (stream, greeting) = home.connect(create).map_err(told)?;
     let (settings, incarnation) = match greeting {
         Greeting::Channel { settings, incarnation } => (settings, incarnation),
         Greeting::Refused(why) => return Err(format!("the home at {address}: {why}")),
@@ -65,8 +65,8 @@ pub fn mirror(
 }
 
 impl Home {
-    /// Connects, and has the home say which channel it has.
-    fn connect(&self) -> io::Result<(TcpStream, Greeting)> {
+    /// Connects, and has the home say which channel it has, which it makes if there is none.
+    fn connect(&self, create: Option<Settings>) -> io::Result<(TcpStream, Greeting)> {
         let stream = TcpStream::connect_timeout(&self.address, GREETING)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(GREETING))?;
@@ -75,15 +75,9 @@ impl Home {
         let hello = [&HELLO[..], &[length], self.name.as_bytes()].concat();
         (&mut &stream).write_all(&hello)?;
         self.key.prove(&mut &stream, &self.name)?;
-        let mut length = [0; 4];
-        (&mut &stream).read_exact(&mut length)?;
-        let length = u32::from_le_bytes(length) as usize;
-        if length > MOST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its greeting is too long"));
-        }
-        let mut text = vec![0; length];
-        (&mut &stream).read_exact(&mut text)?;
-        Ok((stream, serde_json::from_slice(&text)?))
+        home::send(&stream, &Asked { create })?;
+        let greeting = home::receive(&stream)?;
+        Ok((stream, greeting))
     }
 }
 
@@ -110,7 +104,7 @@ fn keep(
             continue;
         }
         thread::sleep(AGAIN);
-        match home.connect() {
+        match home.connect(None) {
             Ok((stream, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
                 report(&format!("{name}: the home at {address} is back"));
                 connected = Some(stream);

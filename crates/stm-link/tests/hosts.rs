@@ -67,9 +67,10 @@ impl Host {
             let opener = |name: &&'static str| {
                 let (name, channels) = (*name, channels.clone());
                 let (key, told) = (key.clone(), Mutex::new(told.clone()));
-                let open = move || {
+                let open = move |create| {
                     let told = told.lock().unwrap().clone();
-                    mirror(&channels, name, home, &key, move |what| _ = told.send(what.into()))
+                    let report = move |what: &str| _ = told.send(what.into());
+                    mirror(&channels, name, home, &key, create, report)
                 };
                 (name.to_owned(), Box::new(open) as Opener)
             };
@@ -349,6 +350,9 @@ fn what_cannot_be_opened_is_said() {
     };
     let none = error("poses", &world.away);
     assert!(none.contains("there is no channel poses; there are frames"), "{none}");
+    // A program that makes it makes it at home, and the other one finds it.
+    assert!(!world.away.client().create("poses", &OPTIONS).unwrap());
+    assert!(!world.home.client().create("poses", &OPTIONS).unwrap());
     let (tell, _told) = mpsc::channel();
     let other = Key::new(vec![8; 32]).unwrap();
     let stranger = Host::away(world.network.address, &["frames"], other, tell.clone());

@@ -45,11 +45,14 @@ pub struct Offered {
 pub struct Channels(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 impl Channels {
-    /// A channel, unless it is a mirror itself.
+    /// A channel, unless it is a mirror itself. Makes it with `settings`, if there is none.
     ///
     /// # Errors
-    /// There is none; the answer says so.
-    pub fn offer(&self, name: &str) -> Result<Offered, String> {
+    /// There is none, and it cannot be made; the answer says so.
+    pub fn offer(&self, name: &str, settings: Option<Settings>) -> Result<Offered, String> {
+        if let Some(settings) = settings.filter(|_| !self.has(name)) {
+            self.create(name, settings)?;
+        }
         let channels = lock(&self.0);
         let entry = channels.get(name).filter(|entry| entry.home.is_none());
         let entry = entry.ok_or_else(|| unknown(name, &channels))?;

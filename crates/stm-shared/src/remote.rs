@@ -6,9 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use loopscope_stm::{
-    Feed, Got, JoinError, LoanError, Mirror, NewItem, PutError as NotPut, Slot, ToHome, ToMirror,
-};
+use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, ToHome, ToMirror};
 
 use crate::attached::{Attached, Awaited, Changes, Until, never};
 use crate::channel::Shared;
@@ -37,7 +35,7 @@ impl HomeEnd {
             let mut feed = lock(&self.feed);
             self.inner.operate(Changes::All, |channel| feed.receive(channel, message))
         };
-        Ok(done?.map_err(JoinError::from)?)
+        Ok(done??)
     }
 
     /// What the mirror is to be told next. After an item, `sent` has to be called.
@@ -68,9 +66,11 @@ impl HomeEnd {
     pub fn sent(&self, got: &Got) -> Result<(), Unusable> {
         let mut feed = lock(&self.feed);
         let time = got.item.time;
-        let Ok(()) =
-            self.inner.operate(Changes::Freed, |channel| never(feed.sent(channel, time)))?;
-        Ok(())
+        let Ok(done) = self.inner.operate(Changes::Freed, |channel| {
+            feed.sent(channel, time);
+            never(())
+        })?;
+        Ok(done)
     }
 
     /// A number that changes when there may be more to tell; to be asked for before `next`.
@@ -87,7 +87,10 @@ impl HomeEnd {
 impl Drop for HomeEnd {
     fn drop(&mut self) {
         let mut feed = lock(&self.feed);
-        _ = self.inner.operate(Changes::All, |channel| never(feed.end(channel)));
+        _ = self.inner.operate(Changes::All, |channel| {
+            feed.end(channel);
+            never(())
+        });
     }
 }
 
@@ -128,7 +131,7 @@ impl MirrorEnd {
         let attempt = || {
             let mirror = lock(&self.mirror);
             let lent = self.inner.operate(Changes::Nothing, |channel| mirror.loan(channel))?;
-            Ok(lent.map_err(LoanError::from)?)
+            Ok(lent?)
         };
         let slot = self.inner.wait(until, Awaited::Room, PutError::may_end, attempt, |_| None)?;
         Ok(Room { inner: &self.inner, slot })
@@ -152,7 +155,7 @@ impl MirrorEnd {
             let mut mirror = lock(&self.mirror);
             let put =
                 inner.operate(Changes::All, |channel| mirror.put(channel, slot, item, show))?;
-            Ok(put.map_err(NotPut::from)?)
+            Ok(put?)
         };
         inner.wait(until, Awaited::Room, PutError::may_end, attempt, |()| Some(item.time))
     }
@@ -163,9 +166,11 @@ impl MirrorEnd {
     /// The channel cannot be used.
     pub fn receive(&self, message: ToMirror) -> Result<(), Unusable> {
         let mirror = lock(&self.mirror);
-        let Ok(()) =
-            self.inner.operate(Changes::All, |channel| never(mirror.receive(channel, message)))?;
-        Ok(())
+        let Ok(done) = self.inner.operate(Changes::All, |channel| {
+            mirror.receive(channel, message);
+            never(())
+        })?;
+        Ok(done)
     }
 
     /// A number that changes when there may be more to tell; to be asked for before `next`.

@@ -24,8 +24,9 @@ use crate::channels::{Channels, lock};
 use crate::parties;
 use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
-/// Makes the mirror of a channel of another host, or says why that cannot be.
-pub type Opener = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Makes the mirror of a channel of another host, or says why that cannot be; with what its home makes
+/// the channel if it has none.
+pub type Opener = Box<dyn Fn(Option<Settings>) -> Result<(), String> + Send + Sync>;
 
 /// A service that listens.
 pub struct Service {
@@ -172,13 +173,18 @@ fn answer(
     let mut is_known = false;
     while let Some((request, _)) = receive::<Request>(stream)? {
         let refused = Answer::Refused;
-        if let Request::Create { name, .. } | Request::Open { name, .. } = &request
-            && is_known
+        let asked = match &request {
+            Request::Create { name, options } => Some((name, Some(*options))),
+            Request::Open { name, .. } => Some((name, None)),
+            _ => None,
+        };
+        if is_known
+            && let Some((name, options)) = asked
             && let Some(opener) = elsewhere.get(name)
         {
             let open = lock(opener);
             if !channels.has(name)
-                && let Err(why) = open()
+                && let Err(why) = open(options)
             {
                 send(stream, &refused(why), &[])?;
                 continue;

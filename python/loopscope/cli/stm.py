@@ -21,6 +21,8 @@ HELP = "Channels of space-time memory, which the programs of this machine share.
 HELP_SERVE = """Give programs of this user channels by their names, until Ctrl-C.
 
 loopscope stm serve
+loopscope stm serve --listen 192.168.1.5:7421 --key secret
+loopscope stm serve --home frames=192.168.1.5:7421 --key secret
 """
 HELP_LIST = """Show the channels, and what they have.
 
@@ -51,8 +53,37 @@ Channel = dict[str, Any]
 
 
 @app.command("serve", help=HELP_SERVE)
-def serve(socket: Socket = None) -> None:
-    host.become(["stm", "serve", *([] if socket is None else ["--socket", str(socket)])])
+def serve(
+    socket: Socket = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            help="Where services of other hosts get items of these channels; needs --key.",
+            show_default=False,
+        ),
+    ] = None,
+    home: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHANNEL=ADDRESS:PORT",
+            help="A channel whose home is another host, and where that listens; needs --key. May be "
+            "given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The secret of all these services: 16 bytes or more, for its owner alone.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    given = {"--socket": socket, "--listen": listen, "--key": key}
+    arguments = [f"{name}={value}" for name, value in given.items() if value is not None]
+    host.become(["stm", "serve", *arguments, *(f"--home={each}" for each in home or [])])
 
 
 @app.command("list", help=HELP_LIST)
@@ -176,12 +207,12 @@ def _lines(channels: Sequence[Channel], rates: Rates | None) -> list[str]:
     rows = []
     for each in channels:
         row: list[object] = [
-            each["name"],
+            each["name"] + (f" (home {each['home']})" if "home" in each else ""),
             f"{each['items']} of {each['capacity']}",
             quantity(each["bytes"], "B"),
             sum(of["lost"] for of in each["inputs"]),
             _processes(of["process"] for of in each["inputs"]),
-            _processes(each["outputs"]),
+            "" if "home" in each else _processes(each["outputs"]),
             _oldest(each["oldest"]),
         ]
         if rates is not None:

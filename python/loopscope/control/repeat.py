@@ -67,7 +67,8 @@ class Repeat:
                 self._links = [router.links_at_router(experiment, bed.hosts, name)]
             else:
                 self._links = router.links_at_senders(experiment, bed.hosts)
-        self._channels = channels.services(experiment)
+        addresses = {name: host.addresses[DATA] for name, host in bed.hosts.items()}
+        self._channels = channels.services(experiment, addresses)
         self._progress = progress
         self._components = Components([*self._links, *self._channels, *experiment.components])
         self._stages = Stages(

@@ -1,4 +1,4 @@
-"""Channels of space-time memory, which programs of a host share: the keys of ``channels``."""
+"""Channels of space-time memory, which programs share: the keys of ``channels``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .values import Integer, Quantity
 
 
 class Channel(Section):
-    """A channel, which programs on its home open by its name."""
+    """A channel, which programs open by its name; those on its home put items."""
 
     home: Annotated[str, values.Reference("host")] = Field(
-        description="The host whose memory has its items, and whose components can use it."
+        description="The host whose memory has its items, and whose components put them. Those of "
+        "other hosts get them over the network."
     )
     item: Annotated[int, Quantity(SIZE, "1B", "4GB")] = Field(
         description="What an item may have, such as 300kB."
@@ -65,7 +66,7 @@ class Channel(Section):
         hosts = {component.text_at("host") for _, component in at.whole.entries("components")}
         is_host = home is not None and home.text in (at.names.hosts or ())
         if home is not None and is_host and None not in hosts and home.text not in hosts:
-            home.report(f"no component runs on {home.text}, and only those there can use it")
+            home.report(f"no component runs on {home.text}, and only those there can put items")
         if slots is None or not isinstance(slots.scalar, int):
             return
         items = cls.model_fields["capacity"].default if capacity is None else capacity.scalar

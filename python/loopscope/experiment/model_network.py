@@ -88,6 +88,11 @@ class Network(Section):
         description="IPv4 network of the clock probes; addresses as in `data`.",
     )
 
+    channels_port: Annotated[int, Integer(1, 65535)] = Field(
+        default=7421,
+        description="TCP port at which the homes of `channels` have other hosts get their items.",
+    )
+
     @property
     def links(self) -> dict[str, Link]:
         """Links under the keys that name two hosts."""

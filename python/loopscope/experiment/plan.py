@@ -233,13 +233,15 @@ class Emulation:
 class Network:
     """IPv4 networks in CIDR notation; ``mtu`` of the data links in bytes, None: the kernel's.
 
-    ``emulation`` is None where the data links are a plain bridge.
+    ``emulation`` is None where the data links are a plain bridge. ``channels_port`` is the TCP port
+    of the homes of channels.
     """
 
     data: str
     clock: str
     mtu: int | None
     emulation: Emulation | None = None
+    channels_port: int = 7421
 
 
 @dataclass(frozen=True)

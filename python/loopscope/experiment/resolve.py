@@ -75,6 +75,7 @@ def resolve(
             clock=str(file.network.clock),
             mtu=file.network.default.mtu,
             emulation=emulation,
+            channels_port=file.network.channels_port,
         ),
         params=dict(params),
         components=_in_order(

@@ -54,6 +54,8 @@ class Look(NamedTuple):
     """By how much the time may be wrong at most, in its units."""
     put_ns: int
     """When it was put: ns of CLOCK_MONOTONIC."""
+    age_error_ns: int
+    """By how much that may be wrong at most: 0 where it was put on this host."""
     data: bytes
     """Its bytes, or the first of them."""
     nbytes: int

@@ -94,6 +94,8 @@ class Item(_Memory):
         """By how much the time may be wrong at most, in its units."""
         self.put_ns: int = native.put_ns
         """When it was put: ns of CLOCK_MONOTONIC."""
+        self.age_error_ns: int = native.put_error_ns
+        """By how much `put_ns` and `age_ns` may be wrong at most: 0 where it was put on this host."""
 
     def __enter__(self) -> Item:
         self._there()
