@@ -1,0 +1,168 @@
+"""Channels whose items programs of other hosts get, over emulated links."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from machine import BIN, Machine, without_kernel
+from ordinary_user import OrdinaryUser
+from ssh_machines import SshMachines
+
+from loopscope.timeline import Run, open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+FRAMES = 50
+DELAY_NS = 20_000_000
+# Each frame says when it was put, by the clock of the one kernel that all hosts have here.
+CAMERA = f"""
+import time
+
+from loopscope import stm
+
+frames = stm.Service().open("frames", puts=True).output()
+for number in range({FRAMES}):
+    frames.put(number, time.clock_gettime_ns(time.CLOCK_MONOTONIC).to_bytes(8, "little") * 1000)
+    time.sleep(0.01)
+"""
+TRACKER = f"""
+import json, time
+
+from loopscope import stm
+
+service = stm.Service()
+into = service.open("frames").input("oldest")
+poses = service.open("poses", puts=True).output()
+told = []
+for number in range({FRAMES}):
+    with into.oldest(timeout=30) as frame:
+        put = int.from_bytes(frame.view[:8], "little")
+        told.append([frame.time, put, frame.put_ns, frame.age_error_ns, frame.age_ns])
+        assert frame.view == frame.view[:8].tobytes() * 1000
+        poses.put(frame.time, b"pose")
+    into.consume_until(frame.time)
+json.dump(told, open("told.json", "w"))
+time.sleep(0.2)
+"""
+ACTUATOR = f"""
+from loopscope import stm
+
+into = stm.Service().open("poses").input("oldest")
+for number in range({FRAMES}):
+    into.get(number, timeout=30).release()
+    into.consume_until(number)
+"""
+LOOP = """
+name: loop
+hosts: [h1, h2]
+NETWORK
+channels:
+  frames: {home: h1, item: 8kB, capacity: 100}
+  poses: {home: h2, item: 64B, capacity: 100}
+components:
+  actuator: {host: h1, run: PYTHON ./actuator.py, start: run, ready: {exit: 0}}
+  tracker: {host: h2, run: PYTHON ./tracker.py, start: run, ready: {exit: 0}}
+  camera: {host: h1, run: PYTHON ./camera.py, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: ["frames:*", "poses:*"]}
+measure:
+  paths:
+    loop: {key: id, events: [camera/frames:put, tracker/frames:got, actuator/poses:got]}
+expect: [loop.lost == 0, loop complete]
+"""
+DELAYED = "network: {default: {delay: 20ms}}"
+PROGRAMS = {"camera": CAMERA, "tracker": TRACKER, "actuator": ACTUATOR}
+
+
+def made(machine: Machine | SshMachines, text: str) -> Path:
+    for name, program in PROGRAMS.items():
+        machine.write(f"{name}.py", program)
+    return machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
+
+
+def times(run: Run, table: str) -> dict[int, int]:
+    found = run.relation(table).project("id, ts").fetchall()
+    assert len(found) == FRAMES
+    return dict(found)
+
+
+def test_items_of_another_host_are_got_recorded_and_accounted_for(machine: Machine) -> None:
+    """Each item's way over the link and back, and how old it is."""
+    made(machine, without_kernel(LOOP.replace("NETWORK", DELAYED)))
+    done = machine.command("run", "loop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    directory = machine.directory / "runs/loop/latest"
+    run = open_run(directory)
+    put, sent, received, got = (
+        times(run, f"frames.{name}") for name in ("put", "sent", "received", "got")
+    )
+    for number in range(FRAMES):
+        # The clocks of two hosts agree to some microseconds.
+        assert put[number] <= sent[number] <= received[number] - DELAY_NS + 100_000
+        assert received[number] <= got[number]
+    assert sorted(times(run, "poses.got")) == list(range(FRAMES))
+
+    told = json.loads((run.repeats[1] / "hosts/h2/components/tracker/files/told.json").read_text())
+    for number, (time, put_ns, its_put_ns, error_ns, age_ns) in enumerate(told):
+        assert time == number
+        # It was put right after it was made, as far as the other host can know.
+        assert error_ns > 0 and put_ns <= its_put_ns + error_ns
+        assert age_ns >= DELAY_NS - error_ns
+    # The error is half of a way there and back, and what clocks may drift in a moment.
+    errors = sorted(error_ns for *_, error_ns, _ in told)
+    assert errors[FRAMES // 2] < 2 * DELAY_NS
+
+    channels = json.loads((directory / "results.json").read_text())["channels"]
+    counts = {each["channel"]: each for each in channels["channels"]}
+    assert len(channels["channels"]) == 2 and counts["poses"]["host"] == "h2"
+    # What the other host has consumed, the home frees; the last may be on its way.
+    assert counts["frames"]["put"] == FRAMES and counts["frames"]["dropped"] == 0
+    collected = run.relation("frames.collected").project("process::VARCHAR").fetchall()
+    assert len(collected) == counts["frames"]["collected"]
+    uses = {(each["component"], each["channel"], each["event"]) for each in channels["uses"]}
+    assert uses == {
+        ("camera", "frames", "put"),
+        ("tracker", "frames", "got"),
+        ("tracker", "poses", "put"),
+        ("actuator", "poses", "got"),
+    }
+
+
+def test_machines_over_ssh_get_each_others_items(machines: SshMachines) -> None:
+    of_ssh = "testbed: ssh\nmachines: {h1: {user: root}, h2: {user: root}}\nhosts: [h1, h2]"
+    text = without_kernel(LOOP).replace("hosts: [h1, h2]", of_ssh).replace("NETWORK", "")
+    done = machines.command("run", made(machines, text))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tracker of h2" in done.stdout
+
+
+def test_an_ordinary_user_gets_them_too(user: OrdinaryUser) -> None:
+    for name, program in PROGRAMS.items():
+        (user.home / f"{name}.py").write_text(program)
+    text = without_kernel(LOOP).replace("PYTHON", "python").replace("NETWORK", DELAYED)
+    (user.home / "loop.yaml").write_text(text)
+    done = user.command("run", "loop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_host_cannot_put(machine: Machine) -> None:
+    """A program that puts items elsewhere than at home is told so, and a port in use is, too."""
+    machine.write(
+        "puts.py", 'from loopscope import stm\nstm.Service().open("frames", puts=True).output()\n'
+    )
+    text = """
+name: loop
+hosts: [h1, h2]
+channels: {frames: {home: h1, item: 8B}}
+components:
+  home: {host: h1, run: [sleep, "1"], start: run, ready: {exit: 0}}
+  away: {host: h2, run: PYTHON ./puts.py, start: run, ready: {exit: 0}}
+phases: [{name: run, timeout: 60s}]
+trace: {kernel: off}
+"""
+    made(machine, text)
+    done = machine.command("run", "loop.yaml")
+    assert done.returncode != 0
+    assert "items are put on the channel's home" in done.stdout + done.stderr
