@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from loopscope import experiment
@@ -25,16 +27,15 @@ def test_what_is_left_out_is_as_programs_have_it(changed):
     assert experiment.from_manifest(plan.to_manifest()) == plan
 
 
-def test_a_home_has_a_service_and_its_programs_know_where(changed):
+def test_each_host_has_a_service_and_its_programs_know_where(changed):
     text = GIVEN[:-1] + ", poses: {home: h1, item: 64B}, plans: {home: h2, item: 1kB, slots: 20}}"
     plan = experiment.load(with_channels(changed, text))
-    first, second = channels.services(plan)
-    assert (first.name, first.host, second.name, second.host) == (
-        "_channels-h1",
-        "h1",
-        "_channels-h2",
-        "h2",
-    )
+    more = replace(plan.components[0], name="c", host="h3")
+    plan = replace(plan, components=(*plan.components, more))
+    addresses = {"h1": "10.77.0.1", "h2": "fd00::2", "h3": "10.77.0.3"}
+    first, second, third = channels.services(plan, addresses)
+    services = [(each.name, each.host) for each in (first, second, third)]
+    assert services == [("_channels-h1", "h1"), ("_channels-h2", "h2"), ("_channels-h3", "h3")]
     assert list(first.config["channels"]) == ["frames", "poses"]
     assert first.config["channels"]["frames"] == {
         "capacity": 4,
@@ -50,9 +51,30 @@ def test_a_home_has_a_service_and_its_programs_know_where(changed):
         "discard_orphans": False,
     }
     assert second.config["channels"]["plans"]["slots"] == 20
-    assert channels.variables(plan, "h1", "R") == {"LOOPSCOPE_STM": "@loopscope-stm-R-h1"}
-    assert channels.variables(plan, "h3", "R") == {}
-    assert channels.services(experiment.load(changed())) == []
+    # Homes listen, and each knows where the others' channels are.
+    of_h1, of_h2 = "10.77.0.1:7421", "[fd00::2]:7421"
+    assert (first.config["listen"], second.config["listen"]) == (of_h1, of_h2)
+    assert first.config["homes"] == {"plans": of_h2}
+    assert third.config["homes"] == {"frames": of_h1, "poses": of_h1, "plans": of_h2}
+    assert third.config["channels"] == {} and "listen" not in third.config
+    # One secret for each run.
+    assert first.config["key"] == third.config["key"] and len(first.config["key"]) == 64
+    assert channels.services(plan, addresses)[0].config["key"] != first.config["key"]
+    for host in ("h1", "h3"):
+        its = {"LOOPSCOPE_STM": f"@loopscope-stm-R-{host}"}
+        assert channels.variables(plan, host, "R") == its
+    none = experiment.load(changed())
+    assert channels.services(none, addresses) == [] and channels.variables(none, "h1", "R") == {}
+
+
+def test_the_port_may_be_another_one_and_one_host_shares_nothing(changed):
+    port = ("network:\n", "network:\n  channels_port: 9000\n")
+    plan = experiment.load(changed((HOSTS, f"channels: {GIVEN}\n{HOSTS}"), port))
+    addresses = {"h1": "10.77.0.1", "h2": "10.77.0.2", "h3": "10.77.0.3"}
+    assert channels.services(plan, addresses)[0].config["listen"] == "10.77.0.1:9000"
+    alone = [each for each in plan.components if each.host == "h1"]
+    (service,) = channels.services(replace(plan, components=tuple(alone)), addresses)
+    assert list(service.config) == ["channels"]
 
 
 @pytest.mark.parametrize(
@@ -80,4 +102,6 @@ def test_a_home_on_which_nothing_runs_is_told(changed):
     )
     told = [each.message for each in experiment.check(file) if each.severity == "error"]
     assert len(told) == 1
-    assert any("no component runs on h9, and only those there can use it" in each for each in told)
+    assert any(
+        "no component runs on h9, and only those there can put items" in each for each in told
+    )

@@ -3,8 +3,11 @@
 //! `stm-bench KIND COUNT` prints percentiles of COUNT items as JSON. The threads are on the first and the
 //! last processor and reach what they share as two processes would. An item has the counter as it was
 //! before it was put; its latency ends when its reader has its first bytes.
+//!
+//! `stm-bench hosts-KIND COUNT` does the same between two hosts, which [`hosts`] describes.
 
 mod bare;
+mod hosts;
 mod peers;
 mod stm;
 
@@ -36,10 +39,26 @@ const BLOCKED_GAP: Duration = Duration::from_micros(150);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
-    let [_, kind, count] = &words[..] else {
-        eprintln!("usage: stm-bench KIND COUNT");
+    let (kind, count, address) = match &words[..] {
+        [_, kind, count] => (kind, count, None),
+        [_, kind, count, address] => (kind, count, Some(address)),
+        _ => {
+            eprintln!("usage: stm-bench KIND COUNT");
+            return ExitCode::from(2);
+        }
+    };
+    let Ok(count) = count.parse() else {
+        eprintln!("stm-bench: {count} is no number of items");
         return ExitCode::from(2);
     };
+    if let (Some(kind), Some(address)) = (kind.strip_prefix("far-"), address) {
+        hosts::far(kind, count, address);
+        return ExitCode::SUCCESS;
+    }
+    if let Some(found) = kind.strip_prefix("hosts-").and_then(|kind| hosts::near(kind, count)) {
+        println!("{found}");
+        return ExitCode::SUCCESS;
+    }
     let small = 64;
     let (ends, gap) = match &kind[..] {
         "polled-bare" => (bare::polled(small), POLLED_GAP),
@@ -59,11 +78,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Ok(count) = count.parse() else {
-        eprintln!("stm-bench: {count} is no number of items");
-        return ExitCode::from(2);
-    };
-    let mut latencies = measured(ends, gap, count);
+    let mut latencies = measured(ends, gap, count as usize);
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     println!(
@@ -80,7 +95,7 @@ fn main() -> ExitCode {
 fn measured(ends: Ends, gap: Duration, count: usize) -> Vec<f64> {
     static IS_THERE: AtomicBool = AtomicBool::new(false);
     let Ends { sender, receiver } = ends;
-    let last = thread::available_parallelism().unwrap().get() - 1;
+    let last = last();
     let (begun, counter) = (Instant::now(), read_counter().0);
     let reader = thread::spawn(move || {
         stay_on(last);
@@ -112,6 +127,11 @@ fn measured(ends: Ends, gap: Duration, count: usize) -> Vec<f64> {
     let ticks = reader.join().unwrap();
     let rate = (read_counter().0 - counter) as f64 / begun.elapsed().as_nanos() as f64;
     ticks.into_iter().map(|ticks| ticks as f64 / rate).collect()
+}
+
+/// The last processor.
+fn last() -> usize {
+    thread::available_parallelism().unwrap().get() - 1
 }
 
 fn stay_on(processor: usize) {

@@ -172,11 +172,13 @@ fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
             _ = stream.shutdown(Shutdown::Both);
             told
         });
-        let heard = hear(&end, stream, &way);
+        let received = receive_all(&end, stream, &way);
+        // Producers may wait for what it had wanted.
+        end.end();
         over.store(true, Ordering::Relaxed);
         _ = stream.shutdown(Shutdown::Both);
         let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
-        match (heard, told) {
+        match (received, told) {
             // The mirror has left.
             (Err(error), _) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             (Err(error), Ok(())) | (_, Err(error)) => Err(error),
@@ -208,7 +210,7 @@ impl<'a> Way<'a> {
         *lock(&self.asked) = Some(asked);
         match self.stream.try_lock() {
             Ok(stream) => self.answer(*stream),
-            // The mirror may have no room for long, and is heard all the same.
+            // The mirror may have no room for long, and its messages are read all the same.
             Err(_) => Ok(()),
         }
     }
@@ -225,7 +227,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Does what the mirror tells, until it leaves.
-fn hear(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<()> {
+fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         match Up::receive(&mut reader) {

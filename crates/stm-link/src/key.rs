@@ -1,4 +1,4 @@
-//! Who may connect: a home and its mirrors have the same key, and prove it to each other.
+//! The key that a home and its mirrors have, and prove to each other that they have it.
 
 use std::fs;
 use std::io::{self, Read, Write};

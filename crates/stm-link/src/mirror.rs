@@ -135,11 +135,11 @@ fn run(stream: &TcpStream, shared: &Shared, life: &Weak<()>) -> io::Result<()> {
             _ = stream.shutdown(Shutdown::Both);
             told
         });
-        let heard = hear(&end, stream, shared.item_bytes(), life, &answered);
+        let received = receive_all(&end, stream, shared.item_bytes(), life, &answered);
         over.store(true, Ordering::Relaxed);
         _ = stream.shutdown(Shutdown::Both);
         let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
-        if life.strong_count() == 0 { Ok(()) } else { heard.and(told) }
+        if life.strong_count() == 0 { Ok(()) } else { received.and(told) }
     })
 }
 
@@ -172,7 +172,7 @@ fn tell(
 }
 
 /// Does what the home tells, until it goes away or the service forgets the mirror.
-fn hear(
+fn receive_all(
     end: &MirrorEnd,
     stream: &TcpStream,
     most: usize,

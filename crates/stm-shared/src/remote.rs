@@ -73,6 +73,15 @@ impl HomeEnd {
         Ok(done)
     }
 
+    /// Ends its connection: the mirror is gone. What it alone wanted is collected.
+    pub fn end(&self) {
+        let mut feed = lock(&self.feed);
+        _ = self.inner.operate(Changes::All, |channel| {
+            feed.end(channel);
+            never(())
+        });
+    }
+
     /// A number that changes when there may be more to tell; to be asked for before `next`.
     pub fn seen(&self) -> u32 {
         futex::value(&self.inner.control.head().came.0)
@@ -86,11 +95,7 @@ impl HomeEnd {
 
 impl Drop for HomeEnd {
     fn drop(&mut self) {
-        let mut feed = lock(&self.feed);
-        _ = self.inner.operate(Changes::All, |channel| {
-            feed.end(channel);
-            never(())
-        });
+        self.end();
     }
 }
 

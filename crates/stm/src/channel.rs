@@ -387,7 +387,7 @@ impl<W: Words> Channel<W> {
             From::Next => self.memory.time(NEXT),
             From::Newest => {
                 let here = self.visible().next_back().map(|at| self.slot_time(self.slot_at(at)));
-                // Of a mirror, it may be on its home alone.
+                // A mirror may not have the newest item of its home.
                 let elsewhere = Some(self.memory.time(ELSEWHERE)).filter(|time| *time > Time::MIN);
                 here.max(elsewhere).unwrap_or_else(|| self.memory.time(NEXT))
             }

@@ -30,7 +30,7 @@ pub(crate) const ITEMS: usize = 20;
 pub(crate) const GONE: usize = 22;
 /// Times without an item that all input connections have consumed above their floors.
 pub(crate) const ALL_AHEAD: usize = 24;
-/// Of a mirror: the newest time of its home, or the least time.
+/// The newest time of a mirror's home, or the least time.
 pub(crate) const ELSEWHERE: usize = 25;
 const LOG: usize = 26;
 

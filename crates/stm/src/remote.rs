@@ -104,7 +104,7 @@ impl Feed {
         message: ToHome,
     ) -> Result<(), JoinError> {
         if let Some(input) = self.input {
-            // Of what was sent and lost, the message may say that it is consumed.
+            // The message may say that something is consumed that was sent and lost.
             self.account(channel, input);
         }
         match (message, self.input) {

@@ -95,7 +95,7 @@ impl Host {
     }
 
     /// The mirror gets the next message; whether there was one that it could take.
-    fn hears(&mut self) -> bool {
+    fn receives(&mut self) -> bool {
         let Some(message) = self.down.pop_front() else { return false };
         match message {
             ToMirror::Item(got) => {
@@ -278,8 +278,8 @@ impl World {
         }
     }
 
-    /// The home hears the next message of a host; whether there was one.
-    fn hears(&mut self, number: usize) -> bool {
+    /// The home receives the next message of a host; whether there was one.
+    fn receives(&mut self, number: usize) -> bool {
         let host = &mut self.hosts[number];
         let Some(message) = host.up.pop_front() else { return false };
         let began = matches!(message, ToHome::Wants { .. }) && host.due.is_none();
@@ -361,8 +361,8 @@ impl World {
                 let now = self.now;
                 self.hosts[number].reads(&mut self.rng, now, &mut self.tally);
             }
-            50..66 => _ = self.hosts[number].hears(),
-            66..82 => _ = self.hears(number),
+            50..66 => _ = self.hosts[number].receives(),
+            66..82 => _ = self.receives(number),
             82..99 => _ = self.sends(number),
             _ if self.rng.u32(0..4) == 0 => self.breaks(number),
             _ => (),
@@ -377,8 +377,8 @@ impl World {
             let mut changed = false;
             for number in 0..self.hosts.len() {
                 changed |= self.sends(number);
-                changed |= self.hears(number);
-                changed |= self.hosts[number].hears();
+                changed |= self.receives(number);
+                changed |= self.hosts[number].receives();
                 let host = &mut self.hosts[number];
                 for (id, reader) in &mut host.readers {
                     while let Some(time) = reader.holds.pop_first() {

@@ -1,0 +1,117 @@
+//! Space-time memory: each host has the home of one way, and a mirror of the other one.
+//!
+//! The service is in threads of the host's process, and the program reaches its channels as one of
+//! another process does.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use loopscope_stm::{Config, From, Full, Orphans, Time, Which};
+use loopscope_stm_link::{Homes, Key, mirror};
+use loopscope_stm_shared::{Client, Input, Opener, Options, Output, Service, Until};
+
+use super::{BYTES, End, Far, LISTEN};
+
+const THERE: &str = "there";
+const BACK: &str = "back";
+/// A channel of 64 items whose producer waits while it is full.
+const OPTIONS: Options = Options {
+    config: Config {
+        capacity: 64,
+        slots: 72,
+        inputs: 4,
+        outputs: 2,
+        loans: 2,
+        ahead: 64,
+        remembered: 64,
+        orphans: Orphans::Keep,
+        full: Full::Refuse,
+    },
+    item_bytes: BYTES as u32,
+    processes: 8,
+};
+
+/// A host's service.
+struct Host {
+    path: PathBuf,
+    home: SocketAddr,
+    /// The address of the other host's home.
+    other: Arc<OnceLock<SocketAddr>>,
+}
+
+impl Host {
+    /// One that has the home of the channel `own`.
+    fn new(own: &str, others: &'static str) -> Host {
+        let key = || Key::new(vec![7; 32]).unwrap();
+        let report = |what: &str| eprintln!("stm-bench: {what}");
+        let path = PathBuf::from(format!("@stm-bench-{}", std::process::id()));
+        let mut service = Service::listen(&path).unwrap();
+        let channels = service.channels();
+        let other: Arc<OnceLock<SocketAddr>> = Arc::default();
+        let (known, mirrors) = (Arc::clone(&other), channels.clone());
+        let opener: Opener = Box::new(move |create| {
+            let address = *known.get().unwrap();
+            mirror(&mirrors, others, address, &key(), create, report)
+        });
+        service.knows_elsewhere(BTreeMap::from([(others.into(), opener)]));
+        thread::spawn(move || {
+            let (until, _end) = std::io::pipe().unwrap();
+            service.serve(until)
+        });
+        Client::connect(&path).unwrap().create(own, &OPTIONS).unwrap();
+        let homes = Homes::listen(LISTEN.parse().unwrap()).unwrap();
+        let home = homes.address().unwrap();
+        homes.serve(channels, key(), report).unwrap();
+        Host { path, home, other }
+    }
+
+    fn end(&self, own: &str, others: &str) -> Box<dyn End> {
+        let open = |name, puts| Client::connect(&self.path).unwrap().open(name, puts).unwrap();
+        Box::new(Stm {
+            output: open(own, true).output().unwrap(),
+            input: open(others, false).input(From::Oldest, false, 2).unwrap(),
+            time: 0,
+            bytes: [0; BYTES],
+        })
+    }
+}
+
+struct Stm {
+    output: Output,
+    input: Input,
+    time: Time,
+    bytes: [u8; BYTES],
+}
+
+impl End for Stm {
+    fn put(&mut self, number: u64) {
+        let bytes = crate::item(&mut self.bytes, number);
+        self.output.put(self.time, 0, bytes, Until::Forever).unwrap();
+        self.time += 1;
+    }
+
+    fn get(&mut self) -> u64 {
+        let item = self.input.get(Which::Oldest, Until::Forever).unwrap();
+        let (time, number) = (item.time(), crate::counter_of(&item));
+        drop(item);
+        self.input.consume_until(time).unwrap();
+        number
+    }
+}
+
+pub fn near(start: impl FnOnce(&str) -> Far) -> (Box<dyn End>, Far) {
+    let host = Host::new(THERE, BACK);
+    let mut far = start(&host.home.to_string());
+    host.other.set(far.line().parse().unwrap()).unwrap();
+    (host.end(THERE, BACK), far)
+}
+
+pub fn far(address: &str) -> Box<dyn End> {
+    let host = Host::new(BACK, THERE);
+    host.other.set(address.parse().unwrap()).unwrap();
+    println!("{}", host.home);
+    host.end(BACK, THERE)
+}

@@ -1,0 +1,213 @@
+"""Channels that a service has from another one: how it is told of it, and kills of any party."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopscope import stm
+from loopscope.testbed import host_binary
+
+LOOPSCOPE = Path(sys.executable).parent / "loopscope"
+KILLS = 20
+READER = """
+import sys
+
+from loopscope import stm
+
+into = stm.Service(sys.argv[1]).open("frames").input("next")
+print("reads", flush=True)
+while True:
+    with into.oldest() as item:
+        into.consume_until(item.time)
+"""
+
+
+class Serving:
+    """A service, and where it says that it serves other hosts."""
+
+    def __init__(self, path: Path, *options: str | Path) -> None:
+        command = [host_binary(), "stm", "serve", "--socket", path, *options]
+        self.path = path
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.lines = [self.process.stdout.readline()]
+        if "--listen" in options:
+            self.lines.append(self.process.stdout.readline())
+
+    @property
+    def address(self) -> str:
+        return self.lines[1].rpartition(" ")[2].strip()
+
+    def end(self, sent: signal.Signals = signal.SIGTERM) -> str:
+        """Ends it; what it has said on its standard error."""
+        self.process.send_signal(sent)
+        _, errors = self.process.communicate(timeout=30)
+        return str(errors)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    file.write_bytes(secrets.token_bytes(32))
+    return file
+
+
+@contextmanager
+def serving(path: Path, *options: str | Path) -> Iterator[Serving]:
+    service = Serving(path, *options)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.end()
+        service.process.stdout and service.process.stdout.close()
+        service.process.stderr and service.process.stderr.close()
+
+
+def wait_until(what: str, is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def is_past(puts: list[float], goal: float) -> bool:
+    return puts[1] > goal
+
+
+def listed(path: Path) -> dict[str, Any]:
+    with stm.Service(path) as service:
+        (channel,) = service.list()
+    return dict(channel)
+
+
+def test_a_program_gets_what_another_services_program_puts(tmp_path: Path, key: Path) -> None:
+    """The one that opens a channel first makes it at home, wherever it is."""
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        at = f"frames={home.address}"
+        with serving(tmp_path / "away", "--home", at, "--key", key) as away:
+            into = stm.Service(away.path).create("frames", item_bytes=100, capacity=9).input()
+            frames = stm.Service(home.path).create("frames", item_bytes=100, capacity=9)
+            out = frames.output()
+            out.put(5, b"five", half_width=2)
+            with into.oldest(timeout=10) as item:
+                assert (item.time, item.half_width, bytes(item.view)) == (5, 2, b"five")
+                # One clock has told both, so that what is known of its error is so.
+                assert item.age_error_ns > 0 and item.age_ns >= -item.age_error_ns
+            look = into.look()
+            assert (look.time, look.data) == (5, b"five") and look.age_error_ns > 0
+            (mirror,) = stm.Service(away.path).list()
+            assert mirror["home"] == home.address and mirror["items"] == 1
+            command = [LOOPSCOPE, "stm", "list", "--socket", away.path]
+            table = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+            assert f"frames (home {home.address})" in table
+            into.consume_until(5)
+            wait_until("the home frees it", lambda: listed(home.path)["items"] == 0)
+            with pytest.raises(stm.StmError, match="items are put on the channel's home"):
+                stm.Service(away.path).open("frames", puts=True).output()
+
+
+def test_options_that_make_no_sense_are_told(tmp_path: Path, key: Path) -> None:
+    def told(*options: str | Path) -> str:
+        command = [host_binary(), "stm", "serve", "--socket", tmp_path / "socket", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.returncode != 0 and not (tmp_path / "socket").exists()
+        return done.stderr
+
+    assert "--key" in told("--listen", "127.0.0.1:0")
+    assert "CHANNEL=ADDRESS:PORT" in told("--home", "127.0.0.1:7421", "--key", key)
+    assert "is no ADDRESS:PORT" in told("--home", "frames=nowhere", "--key", key)
+    assert "is no ADDRESS:PORT" in told("--listen", "127.0.0.1", "--key", key)
+    twice = ["--home", "f=127.0.0.1:1", "--home", "f=127.0.0.1:2"]
+    assert "channel f has two homes" in told(*twice, "--key", key)
+    short = tmp_path / "short"
+    short.touch(mode=0o600)
+    short.write_bytes(b"secret")
+    assert "16 bytes or more" in told("--listen", "127.0.0.1:0", "--key", short)
+    key.chmod(0o644)
+    assert "chmod 600" in told("--listen", "127.0.0.1:0", "--key", key)
+    assert "cannot use the key" in told("--listen", "127.0.0.1:0", "--key", tmp_path / "none")
+
+
+def test_a_home_that_was_started_anew_is_told(tmp_path: Path, key: Path) -> None:
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        address = home.address
+        with serving(tmp_path / "away", "--home", f"frames={address}", "--key", key) as away:
+            first = stm.Service(home.path).create("frames", item_bytes=8).output()
+            into = stm.Service(away.path).open("frames").input()
+            first.put(1, b"one")
+            into.get(1, timeout=10).release()
+            home.end(signal.SIGKILL)
+            with serving(home.path, "--listen", address, "--key", key):
+                stm.Service(home.path).create("frames", item_bytes=8).output().put(1, b"other")
+                assert away.process.stderr is not None
+                said = [away.process.stderr.readline() for _ in range(2)]
+                assert "is away" in said[0] and "programs have to open it anew" in said[1], said
+                # What was got before can be got still.
+                assert bytes(into.get(1, timeout=0).view) == b"one"
+                anew = stm.Service(away.path).open("frames").input()
+                assert bytes(anew.get(1, timeout=10).view) == b"other"
+
+
+def test_others_go_on_where_any_party_is_killed(tmp_path: Path, key: Path) -> None:
+    """A reader or its service is killed at random, under load; the home's account balances."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    reader = tmp_path / "reader.py"
+    reader.write_text(READER)
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        frames = stm.Service(home.path).create("frames", item_bytes=4096, capacity=8)
+        into = frames.input()
+        ends, puts = threading.Event(), [0.0, 0]
+
+        def produce() -> None:
+            out = frames.output()
+            while not ends.is_set():
+                begun = time.monotonic()
+                out.put(puts[1], bytes(draw.randrange(4096)), timeout=30)
+                puts[0] = max(puts[0], time.monotonic() - begun)
+                puts[1] += 1
+                into.consume_until(int(puts[1]) - 2)
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        try:
+            for _ in range(KILLS):
+                at = f"frames={home.address}"
+                with serving(tmp_path / "away", "--home", at, "--key", key) as away:
+                    command = [sys.executable, reader, away.path]
+                    with subprocess.Popen(command, stdout=subprocess.PIPE) as reads:
+                        assert reads.stdout is not None and reads.stdout.readline() == b"reads\n"
+                        time.sleep(draw.random() * 0.1)
+                        draw.choice([reads, away.process]).kill()
+                        goal = puts[1] + 20
+                        wait_until("the producer goes on", partial(is_past, puts, goal))
+                        reads.kill()
+                    if away.process.poll() is None:
+                        away.end()
+        finally:
+            ends.set()
+            producer.join()
+        print(f"{puts[1]} items; the longest put took {puts[0] * 1e3:.1f} ms")
+        into.consume_until(int(puts[1]))
+        wait_until("everything is freed", lambda: listed(home.path)["items"] == 0)
+        account = listed(home.path)
+        assert account["put"] == account["collected"] == puts[1] and account["dropped"] == 0
+        assert len(account["inputs"]) == 1  # this process's
