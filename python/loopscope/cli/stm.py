@@ -67,8 +67,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="CHANNEL=ADDRESS:PORT",
-            help="A channel whose home is another host, and where that listens; needs --key. May be "
-            "given several times.",
+            help="A channel whose home is another host, and where that listens; needs --key. "
+            "May be given several times.",
             show_default=False,
         ),
     ] = None,

@@ -95,7 +95,7 @@ class Item(_Memory):
         self.put_ns: int = native.put_ns
         """When it was put: ns of CLOCK_MONOTONIC."""
         self.age_error_ns: int = native.put_error_ns
-        """By how much `put_ns` and `age_ns` may be wrong at most: 0 where it was put on this host."""
+        """By how much `put_ns` and `age_ns` may be wrong: 0 where it was put on this host."""
 
     def __enter__(self) -> Item:
         self._there()
