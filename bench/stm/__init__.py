@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stm import latency
+from stm import hosts, latency
 
-FIGURES: dict[str, Callable[[Path], dict[str, Any]]] = {"stm-latency": latency.measure}
+FIGURES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "stm-latency": latency.measure,
+    "stm-hosts": hosts.measure,
+}

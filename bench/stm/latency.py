@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from figures import in_turns
 from targets import spread
 
+from stm import program
+
 ROUNDS = 7
-HERE = Path(__file__).parent
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target")).absolute() / "bench-stm"
 # By kind: how many items, and the kind that it is compared with.
 KINDS = {
     "polled-bare": (20_000, ""),
@@ -36,15 +30,11 @@ PARTS = ("p50_ns", "p99_ns", "p999_ns")
 
 def measure(folder: Path) -> dict[str, Any]:
     """By kind: percentiles of ns, and what they are more than the floor's of the same round."""
-    command = ["cargo", "build", "--release", "--locked", "--target-dir", TARGET]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return {"skipped": f"its program cannot be built: {done.stderr[-300:]}"}
-    program = TARGET / "release" / "stm-bench"
-    every = {kind: partial(_once, program, kind, count) for kind, (count, _) in KINDS.items()}
-    found = in_turns("stm-latency", ROUNDS, every)
-    values = found.pop("values")
-    found["kinds"] = {kind: summary(kind, values) for kind in values}
+    counts = {kind: count for kind, (count, _) in KINDS.items()}
+    found = program.measured("stm-latency", ROUNDS, counts)
+    if "values" in found:
+        values = found.pop("values")
+        found["kinds"] = {kind: summary(kind, values) for kind in values}
     return found
 
 
@@ -61,14 +51,3 @@ def summary(kind: str, values: dict[str, dict[str, list[float]]]) -> dict[str, A
             pairs = zip(each[part], floor[part], strict=False)
             summed[f"{part}_ratio"] = spread([mine / its for mine, its in pairs])
     return summed
-
-
-def _once(program: Path, kind: str, count: int) -> dict[str, float]:
-    done = subprocess.run(
-        [program, kind, str(count)], capture_output=True, text=True, timeout=60, check=False
-    )
-    if done.returncode != 0:
-        print(done.stderr, file=sys.stderr)
-        raise RuntimeError(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found

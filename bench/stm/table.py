@@ -13,6 +13,8 @@ TAIL = 1.5
 # More than the floor, at the median.
 COPIED_NS = 100
 WOKEN_NS = 1000
+# The share of the speed of TCP alone that items between hosts may come to.
+SHARE = 0.98
 
 
 def _latency(found: dict[str, Any]) -> Iterator[Row]:
@@ -43,15 +45,33 @@ def _judged(kind: str, each: dict[str, Any]) -> tuple[str, str]:
 _PARTS = ("p50_ns", "p99_ns", "p999_ns")
 
 
+def _hosts(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("items between hosts", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        ratio, target, met = "", "", ""
+        if "share" in each:
+            ratio = "TCP {median:.1%} ({min:.1%} to {max:.1%})".format(**each["share"])
+            if kind.endswith("-stm"):
+                target = f"TCP {SHARE:.0%}"
+                met = verdict(each["share"]["median"] >= SHARE)
+        yield Row(kind, target, _speed(each), ratio, met)
+
+
+def _speed(each: dict[str, Any]) -> str:
+    if "p50_us" in each:
+        return " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us")) + " µs"
+    rate, size = (each[part]["median"] for part in ("items_per_s", "mb_per_s"))
+    return f"{rate / 1000:.1f} k items/s, {size:.0f} MB/s"
+
+
 def notes(found: dict[str, Any]) -> Iterator[str]:
     """What is to be known of the figures."""
-    for kind, why in _skipped(found).items():
-        yield f"{kind} was left out: {why}"
+    for figure in PARTS:
+        skipped = found.get(figure, {}).get("skipped", {})
+        for kind, why in skipped.items() if isinstance(skipped, dict) else ():
+            yield f"{kind} was left out: {why}"
 
 
-def _skipped(found: dict[str, Any]) -> dict[str, str]:
-    skipped = found.get("stm-latency", {}).get("skipped", {})
-    return skipped if isinstance(skipped, dict) else {}
-
-
-PARTS = {"stm-latency": _latency}
+PARTS = {"stm-latency": _latency, "stm-hosts": _hosts}

@@ -28,12 +28,12 @@ def followed(pictures: list[str], counts: str) -> None:
 
 def test_the_guides_commands(machine: Machine) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 9
     (machine.directory / "docs").symlink_to(ROOT / "docs")
     machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
     activate = f"VIRTUAL_ENV={machine.directory}/.venv; PATH=$VIRTUAL_ENV/bin:$PATH\n"
-    done = machine.guide(activate, *blocks, timeout_s=120)
-    for name in ("tracked", "tracked-c"):
+    done = machine.guide(activate, *blocks, timeout_s=180)
+    for name in ("tracked", "tracked-c", "tracked-elsewhere"):
         *pictures, counts = (machine.directory / name).read_text().splitlines()
         followed(pictures, counts)
         assert counts in done.stdout
@@ -47,8 +47,16 @@ def test_the_guides_commands(machine: Machine) -> None:
     assert put == [*((number, 640 * 480) for number in range(100)), (100, 0)]
     assert re.search(r"^\d turns slipped, \d+ were left out$", done.stdout, re.MULTILINE)
     assert "Threads at channels" in done.stdout and "tracker of h1" in done.stdout
-    for text in PAGE.split("```yaml\n")[1:]:
-        assert text.partition("```")[0] in (FOLDER / "streams.yaml").read_text()
+    assert "frames (home 127.0.0.1:7421)" in done.stdout
+    far = open_run(machine.directory / "runs/two-hosts/latest")
+    put_at, got_at = (
+        dict(far.relation(f"frames.{event}").filter("bytes > 0").project("id, ts").fetchall())
+        for event in ("put", "got")
+    )
+    # The link has 5 ms, and takes 12 ms for the picture's bits.
+    assert got_at and all(at - put_at[number] > 17_000_000 for number, at in got_at.items())
+    for text, name in zip(PAGE.split("```yaml\n")[1:], ("streams", "two-hosts"), strict=True):
+        assert text.partition("```")[0] in (FOLDER / f"{name}.yaml").read_text()
 
 
 def test_the_guide_shows_the_programs() -> None:
