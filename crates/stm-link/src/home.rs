@@ -100,15 +100,19 @@ impl Homes {
                     continue;
                 }
                 let (channels, key) = (channels.clone(), key.clone());
-                let (report, there) = (Arc::clone(&report), Arc::clone(&there));
+                let (tell, counted) = (Arc::clone(&report), Arc::clone(&there));
                 let serves = move || {
                     if let Err(error) = serve(&stream, &channels, &key) {
-                        report(&format!("the mirror at {from}: {error}"));
+                        tell(&format!("the mirror at {from}: {error}"));
                     }
-                    there.fetch_sub(1, Ordering::Relaxed);
+                    counted.fetch_sub(1, Ordering::Relaxed);
                 };
-                // Where there is no thread, the connection is closed.
-                _ = thread::Builder::new().name("mirror".into()).spawn(serves);
+                let spawned = thread::Builder::new().name("mirror".into()).spawn(serves);
+                if let Err(error) = spawned {
+                    // The connection is closed.
+                    there.fetch_sub(1, Ordering::Relaxed);
+                    report(&format!("cannot serve the mirror at {from}: {error}"));
+                }
             }
         };
         thread::Builder::new().name("homes".into()).spawn(accepts).map(|_| ())

@@ -362,7 +362,9 @@ impl<W: Words> Channel<W> {
 
     /// Knows of a time that there will be no item of it here.
     fn is_gone_elsewhere(&mut self, time: Time, lost: bool) {
-        if time < self.memory.time(LATE) || self.is_gone(time) || self.find(time).is_ok() {
+        // No item has the greatest time, whatever another host says.
+        let is_known = time < self.memory.time(LATE) || time == Time::MAX || self.is_gone(time);
+        if is_known || self.find(time).is_ok() {
             return;
         }
         for place in 0..self.layout.config.inputs as usize {
