@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stm.hosts
 import stm.latency
 import stm.table
 from targets import rows, verdicts
@@ -37,3 +38,22 @@ def test_a_kind_without_its_floor_is_not_judged_by_it() -> None:
     skipped = {"stm-latency": {"skipped": "no compiler"}}
     (row,) = rows(stm.table.PARTS, skipped)
     assert row.measured == "not measured" and not list(stm.table.notes(skipped))
+
+
+def test_the_share_of_tcp_is_of_its_speed_in_the_same_round() -> None:
+    values = {
+        "hosts-ping-tcp": {"p50_us": [20.0, 30.0, 20.0], "p99_us": [40.0, 40.0, 40.0]},
+        "hosts-ping-stm": {"p50_us": [100.0, 40.0, 50.0], "p99_us": [200.0, 200.0, 200.0]},
+        "hosts-stream-tcp": {"items_per_s": [2e5, 1e5], "mb_per_s": [800.0, 400.0]},
+        "hosts-stream-stm": {"items_per_s": [1.98e5, 0.99e5], "mb_per_s": [792.0, 396.0]},
+    }
+    kinds = {kind: stm.hosts.summary(kind, values) for kind in values}
+    assert kinds["hosts-ping-stm"]["share"] == {"median": 0.4, "min": 0.2, "max": 0.75}
+    assert "share" not in kinds["hosts-ping-tcp"]
+    found = {"stm-hosts": {"rounds": 3, "kinds": kinds, "skipped": {}}}
+    assert verdicts(rows(stm.table.PARTS, found)) == {
+        "hosts-ping-stm": "MISSED",
+        "hosts-stream-stm": "met",
+    }
+    (row,) = rows(stm.table.PARTS, {"stm-hosts": {"skipped": "no compiler"}})
+    assert row.measured == "not measured"

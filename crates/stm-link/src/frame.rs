@@ -64,6 +64,21 @@ impl Head {
     }
 }
 
+/// Writes some bytes and then others.
+pub(crate) fn write_both(stream: &mut impl Write, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut parts = [IoSlice::new(first), IoSlice::new(second)];
+    let mut parts = &mut parts[..];
+    while !parts.is_empty() {
+        match stream.write_vectored(parts) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn unknown(kind: u32) -> io::Error {
     let what = format!("a message of kind {kind}, which this version does not know");
     io::Error::new(io::ErrorKind::InvalidData, what)
@@ -97,8 +112,13 @@ impl Up {
 }
 
 impl Down {
-    /// Sends it; `bytes`: of an item.
-    pub(crate) fn send(self, stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    /// Writes it behind others. The bytes of an item are to follow.
+    pub(crate) fn write(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.head());
+    }
+
+    /// Its head.
+    pub(crate) fn head(self) -> [u8; HEAD] {
         let head = match self {
             Down::Item(item) => Head {
                 kind: 1,
@@ -118,18 +138,7 @@ impl Down {
                 Head { kind: 5, large: [asked, at, 0, 0], ..Head::default() }
             }
         };
-        let head = head.bytes();
-        let mut parts = [IoSlice::new(&head), IoSlice::new(bytes)];
-        let mut parts = &mut parts[..];
-        while !parts.is_empty() {
-            match stream.write_vectored(parts) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        head.bytes()
     }
 
     pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Down> {
@@ -181,8 +190,8 @@ mod tests {
         ];
         let mut wire = vec![];
         for down in downs {
-            let bytes: &[u8] = if matches!(down, Down::Item(_)) { b"abc" } else { b"" };
-            down.send(&mut wire, bytes).unwrap();
+            down.write(&mut wire);
+            wire.extend_from_slice(if matches!(down, Down::Item(_)) { b"abc" } else { b"" });
         }
         let mut from = &wire[..];
         for down in downs {

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ns;
-use crate::frame::{Down, Up};
+use crate::frame::{self, Down, Up};
 use crate::key::Key;
 
 /// What a mirror sends first: the version of what they say.
@@ -22,6 +22,8 @@ pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x01";
 pub(crate) const GREETING: Duration = Duration::from_secs(5);
 /// A mirror that is silent for so long is gone: what it wanted is collected.
 const LEASE: Duration = Duration::from_secs(15);
+/// Messages are sent together as long as there are more, up to so many bytes.
+const GATHERED: usize = 1 << 16;
 /// Between two looks whether the other direction has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a document at most.
@@ -203,9 +205,13 @@ impl<'a> Way<'a> {
         Way { stream: Mutex::new(stream), asked: Mutex::default() }
     }
 
-    fn send(&self, message: Down, bytes: &[u8]) -> io::Result<()> {
+    /// Sends messages that were gathered, and then an item's bytes; there are none of them any more.
+    fn send(&self, gathered: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
         let mut stream = lock(&self.stream);
-        message.send(&mut *stream, bytes)?;
+        if !gathered.is_empty() {
+            frame::write_both(&mut *stream, gathered, bytes)?;
+            gathered.clear();
+        }
         self.answer(*stream)
     }
 
@@ -222,7 +228,7 @@ impl<'a> Way<'a> {
     fn answer(&self, mut stream: &TcpStream) -> io::Result<()> {
         let asked = lock(&self.asked).take();
         let answer = asked.map(|asked| Down::Answers { asked, at: now_ns() });
-        answer.map_or(Ok(()), |answer| answer.send(&mut stream, &[]))
+        answer.map_or(Ok(()), |answer| stream.write_all(&answer.head()))
     }
 }
 
@@ -248,6 +254,7 @@ fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<(
 
 /// Tells the mirror what there is, until `over`.
 fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
+    let mut gathered = vec![];
     while !over.load(Ordering::Relaxed) {
         let seen = end.seen();
         while let Some(message) = end.next().map_err(io::Error::other)? {
@@ -258,12 +265,18 @@ fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
                 ToMirror::Horizon(horizon) => (Down::Horizon(horizon), None),
             };
             let bytes = item.map(|got| end.bytes(&got)).transpose().map_err(io::Error::other)?;
-            way.send(down, bytes.unwrap_or_default())?;
+            let bytes = bytes.unwrap_or_default();
+            down.write(&mut gathered);
+            if gathered.len() + bytes.len() <= GATHERED {
+                gathered.extend_from_slice(bytes);
+            } else {
+                way.send(&mut gathered, bytes)?;
+            }
             if let Some(got) = item {
                 end.sent(&got).map_err(io::Error::other)?;
             }
         }
-        way.answer(*lock(&way.stream))?;
+        way.send(&mut gathered, &[])?;
         end.wait(seen, LOOK_EVERY);
     }
     Ok(())

@@ -129,6 +129,12 @@ impl Attached {
         done.map_err(|_| Unusable::Damaged)
     }
 
+    /// Wakes those that wait for such a change, though nothing changes.
+    pub(crate) fn signal(&self, changes: Changes) -> Result<(), Unusable> {
+        let Ok(done) = self.operate(changes, |_| never(()))?;
+        Ok(done)
+    }
+
     /// Records until it is dropped that a thread calls something.
     pub(crate) fn calls(&self, call: Call) -> Calling {
         Calling::new(self.events, call)

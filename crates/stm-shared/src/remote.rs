@@ -31,11 +31,14 @@ impl HomeEnd {
     /// # Errors
     /// The channel has no room for its connection, or cannot be used.
     pub fn receive(&self, message: ToHome) -> Result<(), ConnectError> {
-        let done = {
-            let mut feed = lock(&self.feed);
-            self.inner.operate(Changes::All, |channel| feed.receive(channel, message))
-        };
-        Ok(done??)
+        let mut feed = lock(&self.feed);
+        let tells =
+            self.inner.operate(Changes::Freed, |channel| feed.receive(channel, message))??;
+        drop(feed);
+        if tells {
+            self.inner.signal(Changes::Came)?;
+        }
+        Ok(())
     }
 
     /// What the mirror is to be told next. After an item, `sent` has to be called.
@@ -66,11 +69,9 @@ impl HomeEnd {
     pub fn sent(&self, got: &Got) -> Result<(), Unusable> {
         let mut feed = lock(&self.feed);
         let time = got.item.time;
-        let Ok(done) = self.inner.operate(Changes::Freed, |channel| {
-            feed.sent(channel, time);
-            never(())
-        })?;
-        Ok(done)
+        let Ok(is_free) =
+            self.inner.operate(Changes::Nothing, |channel| never(feed.sent(channel, time)))?;
+        if is_free { self.inner.signal(Changes::Freed) } else { Ok(()) }
     }
 
     /// Ends its connection: the mirror is gone. What it alone wanted is collected.
@@ -159,10 +160,14 @@ impl MirrorEnd {
         let attempt = || {
             let mut mirror = lock(&self.mirror);
             let put =
-                inner.operate(Changes::All, |channel| mirror.put(channel, slot, item, show))?;
+                inner.operate(Changes::Came, |channel| mirror.put(channel, slot, item, show))?;
             Ok(put?)
         };
-        inner.wait(until, Awaited::Room, PutError::may_end, attempt, |()| Some(item.time))
+        let tells = inner.wait(until, Awaited::Room, PutError::may_end, attempt, |_| None)?;
+        if tells {
+            inner.signal(Changes::Freed)?;
+        }
+        Ok(())
     }
 
     /// Does what the home tells but for items.

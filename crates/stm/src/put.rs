@@ -293,7 +293,7 @@ impl<W: Words> Channel<W> {
         self.remember(&[time]);
     }
 
-    fn is_for_lossy_alone(&self, slot: usize) -> bool {
+    pub(crate) fn is_for_lossy_alone(&self, slot: usize) -> bool {
         let words = self.layout.set(slot, Set::Wanted).enumerate();
         let mut wanted =
             words.flat_map(|(number, at)| inputs_in(number, self.memory.get(at))).peekable();

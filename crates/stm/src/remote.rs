@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::channel::Channel;
 use crate::layout::{BOUND, ELSEWHERE, ID, LATE, LOSSY, LOST, NEXT, Set, VISIBLE};
 use crate::types::{
-    From, Got, InputCounts, InputId, JoinError, LeaveError, LoanError, NewItem, OutputId, PutError,
-    Slot, Time,
+    From, Full, Got, InputCounts, InputId, JoinError, LeaveError, LoanError, NewItem, OutputId,
+    PutError, Slot, Time,
 };
 use crate::words::Words;
 
@@ -94,7 +94,7 @@ impl Feed {
         }
     }
 
-    /// Does what the mirror tells.
+    /// Does what the mirror tells; whether there may be something to tell it because of that.
     ///
     /// # Errors
     /// The channel has no room for its connection.
@@ -102,7 +102,7 @@ impl Feed {
         &mut self,
         channel: &mut Channel<W>,
         message: ToHome,
-    ) -> Result<(), JoinError> {
+    ) -> Result<bool, JoinError> {
         if let Some(input) = self.input {
             // The message may say that something is consumed that was sent and lost.
             self.account(channel, input);
@@ -115,6 +115,7 @@ impl Feed {
                 self.told.extend(&gone);
                 self.news
                     .extend(gone.iter().map(|time| ToMirror::Gone { time: *time, lost: false }));
+                return Ok(true);
             }
             (ToHome::Wants { floor, lossy }, Some(input)) => {
                 self.sent = self.sent.split_off(&floor);
@@ -130,7 +131,7 @@ impl Feed {
             (ToHome::Consumed(_), _) => (),
             (ToHome::WantsNothing, _) => self.end(channel),
         }
-        Ok(())
+        Ok(self.input.is_none() || !self.news.is_empty())
     }
 
     /// What the mirror is to be told next. After an item, `sent` has to be called.
@@ -158,12 +159,11 @@ impl Feed {
         })
     }
 
-    /// The bytes of an item are not needed any more.
-    pub fn sent<W: Words>(&mut self, channel: &mut Channel<W>, time: Time) {
-        if let Some(input) = self.input {
-            // It has none if the connection was made anew meanwhile.
-            _ = channel.release(input, time);
-        }
+    /// The bytes of an item are not needed any more; whether there may be more room because of that.
+    pub fn sent<W: Words>(&mut self, channel: &mut Channel<W>, time: Time) -> bool {
+        // It holds none if the connection was made anew meanwhile.
+        let held = self.input.map(|input| channel.release(input, time));
+        held.is_some_and(|released| released.is_ok()) && channel.may_go(time)
     }
 
     /// Ends the connection: the mirror is gone, or wants nothing.
@@ -199,6 +199,10 @@ impl Feed {
 
     fn seen<W: Words>(&mut self, channel: &Channel<W>) -> Horizon {
         let mut seen = channel.horizon();
+        if seen.newest == Time::MIN {
+            // A reader that begins with an item that is gone gets what comes after it.
+            seen.newest = self.horizon.newest;
+        }
         match self.input.and_then(|input| channel.input_counts(input).ok()) {
             // The mirror knows what is below its own floor.
             Some(counts) if seen.late <= counts.floor => seen.late = self.horizon.late,
@@ -262,7 +266,8 @@ impl Mirror {
         channel.loan(self.output)
     }
 
-    /// Puts the item that came into a slot; see `put_shown` of [`Channel`] for `show`.
+    /// Puts the item that came into a slot; see `put_shown` of [`Channel`] for `show`. Whether there may
+    /// be something to tell the home because of that.
     ///
     /// # Errors
     /// `Full`: there is no room, and the slot is on loan still. Where nobody wants the item, nothing is
@@ -273,7 +278,8 @@ impl Mirror {
         slot: Slot,
         item: NewItem,
         show: impl FnOnce(bool),
-    ) -> Result<(), PutError> {
+    ) -> Result<bool, PutError> {
+        let dropped = channel.counts().dropped;
         if channel.takes(item.time) {
             channel.put_lent(self.output, None, slot, item, show)?;
         } else {
@@ -282,7 +288,7 @@ impl Mirror {
             _ = channel.give_back(self.output, slot);
         }
         self.came.insert(item.time);
-        Ok(())
+        Ok(!channel.is_wanted(item.time) || channel.counts().dropped > dropped)
     }
 
     /// Does what the home tells; of items `put` does it.
@@ -337,6 +343,13 @@ impl<W: Words> Channel<W> {
 
     fn oldest_visible(&self) -> Option<Time> {
         self.visible().next().map(|at| self.slot_time(self.slot_at(at)))
+    }
+
+    /// Whether the item of a time is gone, or may make room for another one.
+    fn may_go(&self, time: Time) -> bool {
+        let drops = self.layout.config.full == Full::Drop;
+        let slot = self.find(time).map(|at| self.slot_at(at));
+        slot.map_or(true, |slot| drops || self.is_for_lossy_alone(slot))
     }
 
     /// Whether there is an item of a time that somebody may get.
