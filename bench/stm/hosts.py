@@ -9,7 +9,6 @@ from targets import spread
 
 from stm import program
 
-ROUNDS = 7
 # By kind: how many items, and the kind that it is compared with.
 KINDS = {
     "hosts-ping-tcp": (5000, ""),
@@ -23,15 +22,10 @@ KINDS = {
 
 def measure(folder: Path) -> dict[str, Any]:
     """By kind: times of a round trip or the rate, and their share of what TCP alone comes to."""
-    counts = {kind: count for kind, (count, _) in KINDS.items()}
-    found = program.measured("stm-hosts", ROUNDS, counts)
-    if "values" in found:
-        values = found.pop("values")
-        found["kinds"] = {kind: summary(kind, values) for kind in values}
-    return found
+    return program.measured("stm-hosts", KINDS, summary)
 
 
-def summary(kind: str, values: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+def summary(kind: str, values: program.Values) -> dict[str, Any]:
     """The rounds' medians and ranges; `share`: of the speed of TCP in the same round."""
     each = values[kind]
     summed: dict[str, Any] = {part: spread(those) for part, those in each.items()}

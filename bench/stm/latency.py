@@ -9,7 +9,6 @@ from targets import spread
 
 from stm import program
 
-ROUNDS = 7
 # By kind: how many items, and the kind that it is compared with.
 KINDS = {
     "polled-bare": (20_000, ""),
@@ -30,15 +29,10 @@ PARTS = ("p50_ns", "p99_ns", "p999_ns")
 
 def measure(folder: Path) -> dict[str, Any]:
     """By kind: percentiles of ns, and what they are more than the floor's of the same round."""
-    counts = {kind: count for kind, (count, _) in KINDS.items()}
-    found = program.measured("stm-latency", ROUNDS, counts)
-    if "values" in found:
-        values = found.pop("values")
-        found["kinds"] = {kind: summary(kind, values) for kind in values}
-    return found
+    return program.measured("stm-latency", KINDS, summary)
 
 
-def summary(kind: str, values: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+def summary(kind: str, values: program.Values) -> dict[str, Any]:
     """The rounds' medians and ranges; ratios are to the floor of the same round."""
     each = values[kind]
     summed: dict[str, Any] = {part: spread(each[part]) for part in PARTS}

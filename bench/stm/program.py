@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,16 @@ HERE = Path(__file__).parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target")).absolute() / "bench-stm"
 
 
-def measured(figure: str, rounds: int, kinds: Mapping[str, int]) -> dict[str, Any]:
-    """What `in_turns` returns of kinds, each with its number of items.
+ROUNDS = 7
+Values = dict[str, dict[str, list[float]]]
+
+
+def measured(
+    figure: str,
+    kinds: Mapping[str, tuple[int, str]],
+    summary: Callable[[str, Values], dict[str, Any]],
+) -> dict[str, Any]:
+    """What `in_turns` returns of kinds, each with its number of items, and their summaries.
 
     `skipped` is a text instead where there is no program.
     """
@@ -27,8 +35,12 @@ def measured(figure: str, rounds: int, kinds: Mapping[str, int]) -> dict[str, An
     if done.returncode != 0:
         return {"skipped": f"its program cannot be built: {done.stderr[-300:]}"}
     program = TARGET / "release" / "stm-bench"
-    every = {kind: partial(_once, program, kind, count) for kind, count in kinds.items()}
-    return in_turns(figure, rounds, every)
+    every = {kind: partial(_once, program, kind, count) for kind, (count, _) in kinds.items()}
+    found = in_turns(figure, ROUNDS, every)
+    if "values" in found:
+        values: Values = found.pop("values")
+        found["kinds"] = {kind: summary(kind, values) for kind in values}
+    return found
 
 
 def _once(program: Path, kind: str, count: int) -> dict[str, float]:
