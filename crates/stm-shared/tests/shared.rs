@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{Config, From, Full, GetError as NoItem, LoanError, PutError as NotPut};
-use loopscope_stm::{Time, Which};
+use loopscope_stm::{Orphans, Time, Which};
 use loopscope_stm_shared::{
     ConnectError, FileError, Files, GetError, Options, PutError, Shared, Until,
 };
@@ -44,7 +44,8 @@ fn what_is_put_is_got_and_its_slot_is_free_again() {
 
 #[test]
 fn an_item_that_was_got_twice_is_held_until_both_are_dropped_even_after_the_connection() {
-    let channel = shared(&OPTIONS);
+    let config = Config { orphans: Orphans::Discard, ..OPTIONS.config };
+    let channel = shared(&Options { config, ..OPTIONS });
     let (mut input, mut output) =
         (channel.input(From::Oldest, false, 4).unwrap(), channel.output().unwrap());
     output.put(7, 0, b"seven", Until::Now).unwrap();
@@ -60,6 +61,25 @@ fn an_item_that_was_got_twice_is_held_until_both_are_dropped_even_after_the_conn
     let error = channel.input(From::Oldest, false, 1).err().unwrap();
     assert!(matches!(error, ConnectError::Join(_)), "the connection has ended with its items");
     drop(all);
+}
+
+#[test]
+fn a_connection_that_ends_while_its_item_is_in_use_is_in_nobodys_way() {
+    let channel = shared(&OPTIONS);
+    let (mut input, mut output) =
+        (channel.input(From::Oldest, false, 4).unwrap(), channel.output().unwrap());
+    output.put(7, 0, b"seven", Until::Now).unwrap();
+    let item = input.get(Which::Newest, Until::Now).unwrap();
+    drop(input);
+    // It wants nothing of what comes, and what it had not consumed is another one's to get.
+    output.put(8, 0, b"eight", Until::Now).unwrap();
+    let mut other = channel.input(From::Oldest, false, 4).unwrap();
+    assert_eq!(other.get(Which::Oldest, Until::Now).unwrap().time(), 7);
+    other.consume_until(8).unwrap();
+    assert_eq!(channel.counts().unwrap().present, 1);
+    assert_eq!(&item[..], b"seven");
+    drop(item);
+    assert_eq!(channel.counts().unwrap().present, 0);
 }
 
 #[test]
