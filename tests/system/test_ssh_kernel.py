@@ -190,7 +190,7 @@ def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: R
         assert len(messages) > 0.9 * count, told.stderr
         hops = [hop for message in messages for hop in message["hops"]]
         between = [hop for hop in hops if hop["last"].endswith("received")]
-        followed = 0
+        followed = slow = 0
         for hop in between:
             parts = hop["parts"]
             assert sum(part["ns"] for part in parts) == max(hop["ns"], 0), hop
@@ -205,8 +205,10 @@ def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: R
             assert len(wires) == 1 or (not wires and hop["err_ns"] > 200), hop
             for wire in wires:
                 assert wire["cause"] == f"{hosts[0]} → {hosts[1]}, between their devices"
-                # On a virtual network the packet is in one kernel's hands all the time.
-                assert wire["ns"] < 1_000_000 + hop["err_ns"], hop
+                slow += wire["ns"] >= 1_000_000 + hop["err_ns"]
+        # On a virtual network the packet is in one kernel's hands all the time, unless a hypervisor
+        # takes the processor just then.
+        assert slow <= 0.01 * len(between), (name, slow, between)
         assert followed >= 0.99 * len(between), (name, followed, between)
 
 
