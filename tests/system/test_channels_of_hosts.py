@@ -148,7 +148,7 @@ def test_an_ordinary_user_gets_them_too(user: OrdinaryUser) -> None:
 
 
 def test_another_host_cannot_put(machine: Machine) -> None:
-    """A program that puts items elsewhere than at home is told so, and a port in use is, too."""
+    """A program that puts items elsewhere than at home is told so."""
     machine.write(
         "puts.py", 'from loopscope import stm\nstm.Service().open("frames", puts=True).output()\n'
     )

@@ -205,7 +205,7 @@ impl<'a> Way<'a> {
         Way { stream: Mutex::new(stream), asked: Mutex::default() }
     }
 
-    /// Sends messages that were gathered, and then an item's bytes; there are none of them any more.
+    /// Sends the gathered messages and then an item's bytes, and empties `gathered`.
     fn send(&self, gathered: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
         let mut stream = lock(&self.stream);
         if !gathered.is_empty() {
@@ -215,7 +215,7 @@ impl<'a> Way<'a> {
         self.answer(*stream)
     }
 
-    /// Answers a question, unless a message is just being sent: after that.
+    /// Answers a question at once, or after the message that another thread is sending.
     fn asks(&self, asked: i64) -> io::Result<()> {
         *lock(&self.asked) = Some(asked);
         match self.stream.try_lock() {
@@ -236,7 +236,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what the mirror tells, until it leaves.
+/// Carries out what the mirror sends, until it leaves.
 fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
@@ -252,7 +252,7 @@ fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<(
     }
 }
 
-/// Tells the mirror what there is, until `over`.
+/// Sends the mirror what there is for it, until `over`.
 fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
     let mut gathered = vec![];
     while !over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A mirror: has the items of a channel of another host, as far as programs here want them.
+//! The mirror's side: receives the items of another host's channel that programs here want.
 
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -143,7 +143,7 @@ fn run(stream: &TcpStream, shared: &Shared, life: &Weak<()>) -> io::Result<()> {
     })
 }
 
-/// Tells the home what is wanted here, until `over`.
+/// Sends the home what is wanted here, until `over`.
 fn tell(
     end: &MirrorEnd,
     stream: &TcpStream,
@@ -171,7 +171,7 @@ fn tell(
     Ok(())
 }
 
-/// Does what the home tells, until it goes away or the service forgets the mirror.
+/// Carries out what the home sends, until it goes away or the service forgets the mirror.
 fn receive_all(
     end: &MirrorEnd,
     stream: &TcpStream,

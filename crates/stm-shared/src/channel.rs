@@ -54,7 +54,7 @@ impl Files {
     /// Makes a channel for the items of one on another host, which a [`crate::MirrorEnd`] puts.
     ///
     /// # Errors
-    /// As `create`.
+    /// The options are not such as they have to be, or there is too little memory.
     pub fn create_mirror(options: &Options) -> Result<Files, FileError> {
         Files::new(options, true)
     }

@@ -1,6 +1,6 @@
 //! A channel's items on another host: the home's and the mirror's side in shared memory.
 //!
-//! What they tell each other is to be carried by others, see [`loopscope_stm::Feed`].
+//! Callers carry the messages of one side to the other, see [`loopscope_stm::Feed`].
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +20,13 @@ pub struct HomeEnd {
 }
 
 impl HomeEnd {
-    /// One that has told its mirror nothing.
+    /// The home's side of a new mirror, which knows nothing yet.
     pub fn new(shared: &Shared) -> HomeEnd {
         let inner = Arc::clone(&shared.inner);
         HomeEnd { feed: Mutex::new(Feed::new(inner.owner)), inner }
     }
 
-    /// Does what the mirror tells.
+    /// Carries out a message of the mirror.
     ///
     /// # Errors
     /// The channel has no room for its connection, or cannot be used.
@@ -41,7 +41,7 @@ impl HomeEnd {
         Ok(())
     }
 
-    /// What the mirror is to be told next. After an item, `sent` has to be called.
+    /// The next message for the mirror, if there is one. After an item, call `sent`.
     ///
     /// # Errors
     /// The channel cannot be used.
@@ -62,7 +62,7 @@ impl HomeEnd {
         self.inner.payload.read(got.slot, got.item.length as usize).ok_or(Unusable::Damaged)
     }
 
-    /// The bytes of an item are not needed any more.
+    /// Releases an item whose bytes are not needed any more.
     ///
     /// # Errors
     /// The channel cannot be used.
@@ -107,7 +107,7 @@ pub struct MirrorEnd {
 }
 
 impl MirrorEnd {
-    /// One that has told its home nothing, of a channel that was made as a mirror.
+    /// The mirror's side of a new connection, of a channel that was made as a mirror.
     ///
     /// # Errors
     /// The channel has another one, or cannot be used.
@@ -118,7 +118,7 @@ impl MirrorEnd {
         Ok(MirrorEnd { inner, mirror: Mutex::new(Mirror::new(output)) })
     }
 
-    /// What the home is to be told next.
+    /// The next message for the home, if there is one.
     ///
     /// # Errors
     /// The channel cannot be used.
@@ -170,7 +170,7 @@ impl MirrorEnd {
         Ok(())
     }
 
-    /// Does what the home tells but for items.
+    /// Carries out a message of the home that is not an item.
     ///
     /// # Errors
     /// The channel cannot be used.

@@ -57,7 +57,7 @@ pub struct Horizon {
     pub bound: Time,
     /// One more than the greatest time that was put; the least time: nothing was.
     pub next: Time,
-    /// The time of the newest item; the least time: there is none.
+    /// The time of the newest item, or of the last one that there was; the least time: there was none.
     pub newest: Time,
 }
 
@@ -81,7 +81,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// One that was not told anything, of an owner of connections.
+    /// The home's side of a new mirror; `owner` is that of its connection.
     pub fn new(owner: u32) -> Feed {
         Feed {
             owner,
@@ -94,7 +94,7 @@ impl Feed {
         }
     }
 
-    /// Does what the mirror tells; whether there may be something to tell it because of that.
+    /// Carries out a message of the mirror; whether there may be a message for it because of that.
     ///
     /// # Errors
     /// The channel has no room for its connection.
@@ -134,7 +134,7 @@ impl Feed {
         Ok(self.input.is_none() || !self.news.is_empty())
     }
 
-    /// What the mirror is to be told next. After an item, `sent` has to be called.
+    /// The next message for the mirror, if there is one. After an item, call `sent`.
     pub fn next<W: Words>(&mut self, channel: &mut Channel<W>) -> Option<ToMirror> {
         if let Some(input) = self.input {
             self.account(channel, input);
@@ -159,7 +159,7 @@ impl Feed {
         })
     }
 
-    /// The bytes of an item are not needed any more; whether there may be more room because of that.
+    /// Releases an item whose bytes are not needed any more; whether there may be more room then.
     pub fn sent<W: Words>(&mut self, channel: &mut Channel<W>, time: Time) -> bool {
         // It holds none if the connection was made anew meanwhile.
         let held = self.input.map(|input| channel.release(input, time));
@@ -174,7 +174,7 @@ impl Feed {
         self.news.clear();
     }
 
-    /// Finds what was lost since the last time.
+    /// Makes messages of the items that were lost since the last call.
     fn account<W: Words>(&mut self, channel: &Channel<W>, input: InputId) {
         let Ok(InputCounts { lost, floor, .. }) = channel.input_counts(input) else { return };
         if lost == self.lost {
@@ -232,7 +232,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// One whose items come by an output connection; its home was not told anything.
+    /// The mirror's side of a new connection; its items are put by this output connection.
     pub fn new(output: OutputId) -> Mirror {
         Mirror { output, told: None, came: BTreeSet::new() }
     }
@@ -242,7 +242,7 @@ impl Mirror {
         self.output
     }
 
-    /// What the home is to be told next.
+    /// The next message for the home, if there is one.
     pub fn next<W: Words>(&mut self, channel: &Channel<W>) -> Option<ToHome> {
         let wants = channel.wants();
         if self.told != Some(wants) {
@@ -291,7 +291,7 @@ impl Mirror {
         Ok(!channel.is_wanted(item.time) || channel.counts().dropped > dropped)
     }
 
-    /// Does what the home tells; of items `put` does it.
+    /// Carries out a message of the home that is not an item.
     pub fn receive<W: Words>(&self, channel: &mut Channel<W>, message: ToMirror) {
         match message {
             ToMirror::Item(_) => (),
