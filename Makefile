@@ -17,6 +17,7 @@ C_SOURCES := $(wildcard crates/time/c/*.c crates/trace/c/*.c crates/clock/c/*.c 
 C_HEADERS := $(wildcard include/loopscope/*.h crates/time/c/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.[ch]') proto/agent.proto
 TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
+VIDEO_PYTHON := $(shell find apps/video -type f -not -path '*/__pycache__/*')
 PYTHON_SOURCES := pyproject.toml $(shell find python -type f -not -path '*/_proto/*' -not -path '*/__pycache__/*')
 
 # The processor that it is built for. Another than this machine's: see docs/guide/install.md.
@@ -34,7 +35,7 @@ LIBGCC = $(shell $(if $(filter $(THIS),$(MACHINE)),,$(MACHINE)-linux-gnu-)gcc -p
 ZIG_CC := $(CURDIR)/scripts/zig-cc-$(MACHINE)
 ifeq ($(MACHINE),$(THIS))
 RELEASE := $(CARGO_TARGET_DIR)/release
-PACKED := $(STAGE)/.done $(WHEELS)/.done $(WHEELS)/.trace-done
+PACKED := $(STAGE)/.done $(WHEELS)/.done $(WHEELS)/.trace-done $(WHEELS)/.video-done
 else
 # By Debian's compiler, which needs dependencies of its own.
 RELEASE := $(CARGO_TARGET_DIR)/cross/$(MACHINE)-unknown-linux-gnu/release
@@ -62,7 +63,7 @@ setup-test: .venv/.setup-test
 build: setup ## builds everything in release and installs it into .venv
 	@$(MAKE) --no-print-directory install PREFIX=.venv
 
-install: $(WHEELS)/.done $(WHEELS)/.trace-done ## installs into PREFIX=…
+install: $(WHEELS)/.done $(WHEELS)/.trace-done $(WHEELS)/.video-done ## installs into PREFIX=…
 	@scripts/install "$(PREFIX)"
 
 dist: $(PACKED) ## builds wheels, tarball and Debian package into build/dist
@@ -105,6 +106,12 @@ $(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setu
 	  --no-index -w $(WHEELS) ./crates/trace-py
 	@touch $@
 
+$(WHEELS)/.video-done: $(VIDEO_PYTHON) Makefile | setup
+	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope_video-*.whl
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --no-index -w $(WHEELS) ./apps/video
+	@touch $@
+
 demo: build ## runs the distributed pipeline and says where its report is
 	.venv/bin/loopscope run experiments/pipeline.yaml
 
@@ -126,8 +133,8 @@ soak: setup-test build ## the tests with their full counts; results under tests/
 lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules, wording
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
-	.venv/bin/ruff check python tests scripts bench crates/trace-py
-	.venv/bin/ruff format --check python tests scripts bench crates/trace-py
+	.venv/bin/ruff check python tests scripts bench crates/trace-py apps
+	.venv/bin/ruff format --check python tests scripts bench crates/trace-py apps
 	.venv/bin/mypy
 	$(PYTHON) scripts/check_layers.py
 	$(PYTHON) scripts/check_features.py

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from typing import Any
 
 import pytest
@@ -299,3 +301,29 @@ def test_only_what_a_kernel_stamped_has_waited_in_a_ring(tmp_path: Path, host: s
     known = host == ROUTER_HOST
     assert found.taken == (SECOND + 350 if known else None)
     assert found.ring_ns == (150 if known else None)
+
+
+@pytest.mark.parametrize(("channels", "known"), [(["other"], True), (["io"], False)])
+def test_a_packet_that_has_an_items_number_by_chance_is_not_the_item(
+    tmp_path: Path, channels: list[str], known: bool
+) -> None:
+    """Items of channels are carried by services, with others and in several packets."""
+    loop = path("loop", "id", [event("a", "io", "put"), event("b", "io", "got")])
+    rows = [
+        Row("a", "io:put", 7, SECOND, 100, "h1"),
+        Row("b", "io:got", 7, SECOND + 900, 300, "h2"),
+    ]
+    hosts = [Host("h1", True, 0, 0.0), Host("h2", False, 300, 0.0), Host(ROUTER_HOST, False, 40, 0)]
+    root = SyntheticRun(tmp_path, rows, hosts, [loop]).write()
+    write_account(root, [*LINK], {LINK: [segment({}, 1)]})
+    write_events(root, [(0, 1, 1, 7, SECOND + 200, [SECOND + 700])], ago=150)
+    run = open_run(root)
+    messages, _ = read_messages(run, loop)
+    links, _ = read_links(run)
+    network = SimpleNamespace(emulation=None)
+    experiment: Any = SimpleNamespace(
+        network=network, channels=[SimpleNamespace(name=each) for each in channels]
+    )
+    events = LinkEvents(run, links, experiment)
+    assert bool(events.passages(messages, 0, 1)) is known
+    assert any(events.splits(messages).hops) is known

@@ -183,3 +183,20 @@ def test_what_is_added_first_may_be_beyond_every_number(tmp_path, numbers):
     value = replace(RATE, field="x", per="id")
     results = analyse(open_run(SyntheticRun(tmp_path, rows, values=[value]).write()))
     assert (results.values[0].value, results.values[0].not_finite) == (None, 1)
+
+
+def test_a_program_that_had_no_such_event_has_none_of_them(tmp_path):
+    count = replace(RATE, name="count", event="fault", field=None, stat="count", unit="")
+    mean = replace(RATE, event="fault")
+    # A process's account names the call sites that were switched on, hit or not.
+    for drops, problems in (({("a", "s:fault"): 0}, ["rate"]), ({}, ["count", "rate"])):
+        found, results = of(tmp_path / f"{len(problems)}", count, mean, drops=drops)
+        assert found["count"].value == 0
+        said = [each for each in results.problems if "no s:fault was recorded at all" in each]
+        assert [each.split()[1].rstrip(":") for each in said] == problems
+
+
+def test_another_component_s_call_site_is_no_evidence(tmp_path):
+    count = Value("count", "b", "s", "fault", None, "count", "", 1.0)
+    _, results = of(tmp_path, count, drops={("a", "s:fault"): 0})
+    assert any("no s:fault was recorded at all" in each for each in results.problems)

@@ -79,6 +79,11 @@ impl Order {
             Order::Signal(signal) => signal.as_str(),
         }
     }
+
+    /// Whether a program that was given this order ended in exactly that way.
+    fn is_how(self, how: Option<How>) -> bool {
+        matches!((self, how), (Order::Signal(signal), Some(How::Signal(ended))) if signal as i32 == ended)
+    }
 }
 
 /// Why a phase was not entered.
@@ -269,6 +274,9 @@ impl Supervisor {
         let dumped = status.as_ref().is_ok_and(ExitStatusExt::core_dumped);
         let core = if dumped { core_dump::place(&self.folder, self.pid) } else { String::new() };
         let how = status.ok().and_then(how);
+        // What it was killed with may have been seen before the order to kill it, on a busy machine.
+        let mut late = std::iter::from_fn(|| orders.try_recv().ok());
+        asked = late.find(|order| order.is_how(how)).or(asked);
         let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.sender));
         let facts = Facts {
             pid: self.pid,

@@ -131,8 +131,7 @@ def _analyse(
         problems.append(f"judged by {other}, which is not what the run was measured with")
     if experiment is not None:
         problems += unsupported_requests(run, experiment)
-    emulation = experiment.network.emulation if experiment is not None else None
-    link_events = LinkEvents(run, links, emulation.message if emulation else None)
+    link_events = LinkEvents(run, links, experiment)
     lists: dict[str, MeasuredPath] = {}
     graphs: dict[str, MeasuredDag] = {}
     for path in paths:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loopscope.analysis.bounded_statistics import Bracket, Nanoseconds
     from loopscope.analysis.messages import Messages
-    from loopscope.experiment import MessagePath
+    from loopscope.experiment import Experiment, MessagePath
     from loopscope.timeline import Run
     from loopscope.timeline.relation import Relation
 
@@ -101,12 +101,18 @@ class LinkEvents:
     """Events of packets in what emulated the links."""
 
     def __init__(
-        self, run: Run, links: Sequence[LinkResult], message: Mapping[str, Any] | None = None
+        self, run: Run, links: Sequence[LinkResult], experiment: Experiment | None = None
     ) -> None:
-        """`message` says where packets carry their message's number (`Emulation.message`)."""
+        """`experiment` says where packets carry their message's number, and which channels it has.
+
+        Their items are carried between hosts by services, so no packet has an item's number where a
+        program's would have it.
+        """
+        emulation = experiment.network.emulation if experiment is not None else None
+        self._channels = {each.name for each in experiment.channels} if experiment else set()
         self.links = sorted({(each.sender, each.receiver) for each in links})
         self._place: dict[str, Any] = {"offset": 0, "width": 8, "order": "little"} | dict(
-            message or {}
+            (emulation.message if emulation else None) or {}
         )
         self._run = run
         self._packets: Relation | None = None
@@ -178,11 +184,16 @@ class LinkEvents:
     def has_lost(self, messages: Messages, row: int, first: int, link: Link) -> bool:
         """Whether a link lost packets of a message after one of its events."""
         numbers = messages.keys.lowest_bits(messages.id[row : row + 1])
-        if link not in self.links or numbers is None:
+        if link not in self.links or numbers is None or self._is_item(messages, first):
             return False
         number = int(numbers[0]) & self._mask()
         lost = self._lost(link).get((int(messages.repeat[row]), number), ())
         return any(at >= messages.ts[first][row] - messages.err[first][row] for at in lost)
+
+    def _is_item(self, messages: Messages, first: int) -> bool:
+        """Whether messages are items of channels on their way from an event to the next one."""
+        followed = [last for begin, last in messages.path.hops if begin == first]
+        return any(messages.path.events[last].group in self._channels for last in followed)
 
     def _mask(self) -> int:
         """The router tells no sign, and of narrower numbers nothing beyond their bytes."""
@@ -204,7 +215,7 @@ class LinkEvents:
 
     def _over(self, messages: Messages, first: int, last: int) -> dict[Link, npt.NDArray[np.bool_]]:
         """For each link: whether a message that was at both events went over it."""
-        if self._packets is None:
+        if self._packets is None or self._is_item(messages, first):
             return {}
         both = messages.seen[first] & messages.seen[last]
         found = {

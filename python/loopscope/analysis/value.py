@@ -59,7 +59,8 @@ def measure_value(run: Run, value: Value) -> tuple[ValueResult, list[str]]:
             samples = read_samples(run, value)
             count = len(samples.x) + samples.not_finite
     except UnknownTableError:
-        problems.append(f"value {value.name}: no {value.entity} was recorded at all")
+        if value.stat != "count" or not _has_call_site(run, value):
+            problems.append(f"value {value.name}: no {value.entity} was recorded at all")
     missing = _missing(run, value)
     if missing:
         problems.append(
@@ -211,6 +212,16 @@ def _sum(values: npt.NDArray[np.float64]) -> float:
         return math.fsum(values)
     except (OverflowError, ValueError):
         return math.nan
+
+
+def _has_call_site(run: Run, value: Value) -> bool:
+    """Whether a program had such events switched on, so that none is a number of them."""
+    return any(
+        site.entity == value.entity
+        for each in run.accounts
+        if value.component in (None, each.process)
+        for site in each.sites
+    )
 
 
 def _missing(run: Run, value: Value) -> int:

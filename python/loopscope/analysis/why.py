@@ -131,8 +131,7 @@ class _Explained:
         self._kernels = Kernels(run)
         found, _ = read_links(run)
         experiment = run.specification
-        emulation = None if experiment is None else experiment.network.emulation
-        self._links = LinkEvents(run, found, emulation.message if emulation else None)
+        self._links = LinkEvents(run, found, experiment)
         self._routers = routers(run)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
         self._network = Network(run, self._kernels.name_of)
