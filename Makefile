@@ -17,7 +17,7 @@ C_SOURCES := $(wildcard crates/time/c/*.c crates/trace/c/*.c crates/clock/c/*.c 
 C_HEADERS := $(wildcard include/loopscope/*.h crates/time/c/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.[ch]') proto/agent.proto
 TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
-VIDEO_PYTHON := $(shell find apps/video -type f -not -path '*/__pycache__/*')
+VIDEO_PYTHON := $(shell find apps/video -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*')
 PYTHON_SOURCES := pyproject.toml $(shell find python -type f -not -path '*/_proto/*' -not -path '*/__pycache__/*')
 
 # The processor that it is built for. Another than this machine's: see docs/guide/install.md.

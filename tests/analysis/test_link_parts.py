@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from typing import Any
 
 import pytest
 from kernel_tables import IN_SOFTIRQ, PREEMPTED, SLEEPS, Kernel

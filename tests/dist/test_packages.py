@@ -104,7 +104,7 @@ def test_the_checksums_are_those_of_all_files(dist: Path) -> None:
     files = {path.name: path for path in dist.iterdir() if path.name != "SHA256SUMS"}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     assert {name.removeprefix("./"): value for name, value in sums.items()} == found
-    assert len([name for name in found if name.endswith(".whl")]) == 2
+    assert len([name for name in found if name.endswith(".whl")]) == 3
 
 
 def test_the_same_sources_give_the_same_packages(dist: Path) -> None:

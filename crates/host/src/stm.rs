@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use loopscope_phase::{Config, Session};
-use loopscope_stm_link::{Homes, Key, mirror};
+use loopscope_stm_link::{Homes, Key, Transport, mirror};
 use loopscope_stm_shared::{Opener, Service, Settings, socket_path};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -44,6 +44,9 @@ enum Verb {
         /// A file with the secret of all these services: 16 bytes or more, for its owner alone
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
+        /// TCP's congestion control for their connections, such as reno [default: the system's]
+        #[arg(long, value_name = "NAME", requires = "key")]
+        congestion: Option<String>,
     },
 }
 
@@ -54,14 +57,15 @@ struct Others {
     /// Channels, and where their homes listen.
     homes: Vec<(String, String)>,
     key: Option<Key>,
+    congestion: Option<String>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Verb::Serve { socket, listen, home, key } = arguments.verb;
+    let Verb::Serve { socket, listen, home, key, congestion } = arguments.verb;
     let read = |path: PathBuf| {
         Key::read(&path).with_context(|| format!("cannot use the key {}", path.display()))
     };
-    let mut others = Others { listen, homes: vec![], key: key.map(read).transpose()? };
+    let mut others = Others { listen, homes: vec![], key: key.map(read).transpose()?, congestion };
     for text in home {
         let Some((name, at)) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()) else {
             bail!("--home {text}: it is CHANNEL=ADDRESS:PORT, such as frames=192.168.1.5:7421");
@@ -105,6 +109,7 @@ fn configured(config: &Config, others: &mut Others) -> anyhow::Result<()> {
     let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
     others.listen = text("listen");
     others.key = text("key").map(|key| Key::new(key.into_bytes())).transpose()?;
+    others.congestion = text("congestion");
     let homes = config.get("homes").cloned().unwrap_or_else(|| serde_json::json!({}));
     let homes: BTreeMap<String, String> = serde_json::from_value(homes).context("homes")?;
     others.homes = homes.into_iter().collect();
@@ -115,11 +120,12 @@ fn configured(config: &Config, others: &mut Others) -> anyhow::Result<()> {
 fn share(service: &mut Service, others: &Others) -> anyhow::Result<Option<SocketAddr>> {
     let report = |what: &str| eprintln!("{what}");
     let Some(key) = &others.key else { return Ok(None) };
+    let transport = Transport::new(key.clone(), others.congestion.clone())?;
     let mut openers: BTreeMap<String, Opener> = BTreeMap::new();
     for (name, at) in &others.homes {
         let address = address(at).with_context(|| format!("the home of {name}"))?;
-        let (channels, key, named) = (service.channels(), key.clone(), name.clone());
-        let open = move |create| mirror(&channels, &named, address, &key, create, report);
+        let (channels, transport, named) = (service.channels(), transport.clone(), name.clone());
+        let open = move |create| mirror(&channels, &named, address, &transport, create, report);
         if openers.insert(name.clone(), Box::new(open)).is_some() {
             bail!("channel {name} has two homes");
         }
@@ -129,7 +135,7 @@ fn share(service: &mut Service, others: &Others) -> anyhow::Result<Option<Socket
     let cannot = || format!("cannot serve other hosts at {at}");
     let homes = Homes::listen(address(at)?).with_context(cannot)?;
     let listens = homes.address().with_context(cannot)?;
-    homes.serve(service.channels(), key.clone(), report).with_context(cannot)?;
+    homes.serve(service.channels(), transport, report).with_context(cannot)?;
     Ok(Some(listens))
 }
 

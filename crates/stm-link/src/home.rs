@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ns;
 use crate::frame::{self, Down, Up};
-use crate::key::Key;
+use crate::transport::Transport;
 
 /// What a mirror sends first: the version of what they say.
 pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x01";
@@ -80,7 +80,7 @@ impl Homes {
     pub fn serve(
         self,
         channels: Channels,
-        key: Key,
+        transport: Transport,
         report: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<()> {
         let report = Arc::new(report);
@@ -101,10 +101,10 @@ impl Homes {
                     report(&format!("{from} is refused: {MOST} mirrors are connected"));
                     continue;
                 }
-                let (channels, key) = (channels.clone(), key.clone());
+                let (channels, transport) = (channels.clone(), transport.clone());
                 let (tell, counted) = (Arc::clone(&report), Arc::clone(&there));
                 let serves = move || {
-                    if let Err(error) = serve(&stream, &channels, &key) {
+                    if let Err(error) = serve(&stream, &channels, &transport) {
                         tell(&format!("the mirror at {from}: {error}"));
                     }
                     counted.fetch_sub(1, Ordering::Relaxed);
@@ -143,8 +143,8 @@ pub(crate) fn receive<T: DeserializeOwned>(mut stream: &TcpStream) -> io::Result
 }
 
 /// Serves one mirror, until it leaves.
-fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::Result<()> {
+    transport.prepare(stream)?;
     stream.set_read_timeout(Some(GREETING))?;
     stream.set_write_timeout(Some(GREETING))?;
     let mut hello = [0; HELLO.len() + 1];
@@ -156,7 +156,7 @@ fn serve(stream: &TcpStream, channels: &Channels, key: &Key) -> io::Result<()> {
     let mut name = vec![0; usize::from(hello[HELLO.len()])];
     (&mut &*stream).read_exact(&mut name)?;
     let name = String::from_utf8(name).map_err(io::Error::other)?;
-    key.check(&mut &*stream, &name)?;
+    transport.key.check(&mut &*stream, &name)?;
     let asked: Asked = receive(stream)?;
     let offered = channels.offer(&name, asked.create);
     let greeting = match &offered {

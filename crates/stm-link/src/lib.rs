@@ -9,7 +9,9 @@ mod frame;
 mod home;
 mod key;
 mod mirror;
+mod transport;
 
 pub use home::Homes;
 pub use key::Key;
 pub use mirror::mirror;
+pub use transport::Transport;

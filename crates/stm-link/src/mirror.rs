@@ -13,7 +13,7 @@ use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Settings, Shared, Unti
 use crate::clock::{Clock, now_ns};
 use crate::frame::{Down, Up};
 use crate::home::{self, Asked, GREETING, Greeting, HELLO};
-use crate::key::Key;
+use crate::transport::Transport;
 
 /// Between two questions for the home's time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 struct Home {
     name: String,
     address: SocketAddr,
-    key: Key,
+    transport: Transport,
 }
 
 /// Makes the mirror of a channel whose home is at an address, and has a thread keep it until the service
@@ -43,11 +43,11 @@ pub fn mirror(
     channels: &Channels,
     name: &str,
     address: SocketAddr,
-    key: &Key,
+    transport: &Transport,
     create: Option<Settings>,
     report: impl Fn(&str) + Send + 'static,
 ) -> Result<(), String> {
-    let home = Home { name: name.into(), address, key: key.clone() };
+    let home = Home { name: name.into(), address, transport: transport.clone() };
     let told = |error| format!("the home of {name} at {address} does not answer: {error}");
     let (stream, greeting) = home.connect(create).map_err(told)?;
     let (settings, incarnation) = match greeting {
@@ -68,13 +68,13 @@ impl Home {
     /// Connects, and has the home say which channel it has, which it makes if there is none.
     fn connect(&self, create: Option<Settings>) -> io::Result<(TcpStream, Greeting)> {
         let stream = TcpStream::connect_timeout(&self.address, GREETING)?;
-        stream.set_nodelay(true)?;
+        self.transport.prepare(&stream)?;
         stream.set_read_timeout(Some(GREETING))?;
         stream.set_write_timeout(Some(SILENT))?;
         let length = u8::try_from(self.name.len()).map_err(io::Error::other)?;
         let hello = [&HELLO[..], &[length], self.name.as_bytes()].concat();
         (&mut &stream).write_all(&hello)?;
-        self.key.prove(&mut &stream, &self.name)?;
+        self.transport.key.prove(&mut &stream, &self.name)?;
         home::send(&stream, &Asked { create })?;
         let greeting = home::receive(&stream)?;
         Ok((stream, greeting))

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{Config, From, Full, GetError as NoItem, Orphans, Which};
-use loopscope_stm_link::{Homes, Key, mirror};
+use loopscope_stm_link::{Homes, Key, Transport, mirror};
 use loopscope_stm_shared::{
     Channels, Client, GetError, Input, Opener, Options, Output, Service, Shared, Until,
 };
@@ -31,8 +31,13 @@ const OPTIONS: Options = Options {
     processes: 8,
 };
 
-fn key() -> Key {
-    Key::new(vec![7; 32]).unwrap()
+fn key() -> Transport {
+    with_key(7, None)
+}
+
+fn with_key(byte: u8, congestion: Option<&str>) -> Transport {
+    let key = Key::new(vec![byte; 32]).unwrap();
+    Transport::new(key, congestion.map(str::to_owned)).unwrap()
 }
 
 /// A host's service, which serves for as long as this is there.
@@ -60,7 +65,7 @@ impl Host {
     fn away(
         home: SocketAddr,
         names: &'static [&str],
-        key: Key,
+        key: Transport,
         told: mpsc::Sender<String>,
     ) -> Host {
         Host::new(|channels| {
@@ -354,7 +359,7 @@ fn what_cannot_be_opened_is_said() {
     assert!(!world.away.client().create("poses", &OPTIONS).unwrap());
     assert!(!world.home.client().create("poses", &OPTIONS).unwrap());
     let (tell, _told) = mpsc::channel();
-    let other = Key::new(vec![8; 32]).unwrap();
+    let other = with_key(8, None);
     let stranger = Host::away(world.network.address, &["frames"], other, tell.clone());
     let refused = error("frames", &stranger);
     assert!(refused.contains("the other side has another key"), "{refused}");

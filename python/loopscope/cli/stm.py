@@ -80,8 +80,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    congestion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="TCP's congestion control for their connections, such as reno; needs --key. "
+            "Default: the system's.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    given = {"--socket": socket, "--listen": listen, "--key": key}
+    given = {"--socket": socket, "--listen": listen, "--key": key, "--congestion": congestion}
     arguments = [f"{name}={value}" for name, value in given.items() if value is not None]
     host.become(["stm", "serve", *arguments, *(f"--home={each}" for each in home or [])])
 

@@ -76,4 +76,6 @@ def _shared(
 
     others = {each.name: at(each.home) for each in experiment.channels if each.home != host}
     listens = {} if len(others) == len(experiment.channels) else {"listen": at(host)}
-    return {"key": key, "homes": others} | listens
+    name = experiment.network.channels_congestion
+    congestion = {} if name is None else {"congestion": name}
+    return {"key": key, "homes": others} | listens | congestion

@@ -92,6 +92,11 @@ class Network(Section):
         default=7421,
         description="TCP port at which the homes of `channels` have other hosts get their items.",
     )
+    channels_congestion: Annotated[str, values.Text()] | None = Field(
+        default=None,
+        description="TCP's congestion control for the items of `channels` that other hosts get, "
+        "such as reno. Default: the hosts'.",
+    )
 
     @property
     def links(self) -> dict[str, Link]:

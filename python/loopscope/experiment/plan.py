@@ -234,7 +234,7 @@ class Network:
     """IPv4 networks in CIDR notation; ``mtu`` of the data links in bytes, None: the kernel's.
 
     ``emulation`` is None where the data links are a plain bridge. ``channels_port`` is the TCP port
-    of the homes of channels.
+    of the homes of channels, ``channels_congestion`` TCP's congestion control for their items.
     """
 
     data: str
@@ -242,6 +242,7 @@ class Network:
     mtu: int | None
     emulation: Emulation | None = None
     channels_port: int = 7421
+    channels_congestion: str | None = None
 
 
 @dataclass(frozen=True)

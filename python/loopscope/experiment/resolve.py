@@ -76,6 +76,7 @@ def resolve(
             mtu=file.network.default.mtu,
             emulation=emulation,
             channels_port=file.network.channels_port,
+            channels_congestion=file.network.channels_congestion,
         ),
         params=dict(params),
         components=_in_order(

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use loopscope_stm::{Config, From, Full, Orphans, Time, Which};
-use loopscope_stm_link::{Homes, Key, mirror};
+use loopscope_stm_link::{Homes, Key, Transport, mirror};
 use loopscope_stm_shared::{Client, Input, Opener, Options, Output, Service, Until};
 
 use super::{BYTES, End, Far, LISTEN};
@@ -45,7 +45,7 @@ struct Host {
 impl Host {
     /// One that has the home of the channel `own`.
     fn new(own: &str, others: &'static str) -> Host {
-        let key = || Key::new(vec![7; 32]).unwrap();
+        let key = || Transport::new(Key::new(vec![7; 32]).unwrap(), None).unwrap();
         let report = |what: &str| eprintln!("stm-bench: {what}");
         let path = PathBuf::from(format!("@stm-bench-{}", std::process::id()));
         let mut service = Service::listen(&path).unwrap();

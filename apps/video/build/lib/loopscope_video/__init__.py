@@ -1,1 +1,0 @@
-"""A video control loop: a camera on a pan-tilt-zoom head, a tracker that steers it, a display."""
