@@ -130,6 +130,13 @@ def test_items_of_another_host_are_got_recorded_and_accounted_for(machine: Machi
     }
 
 
+def test_a_congestion_control_that_is_not_there_is_told(machine: Machine) -> None:
+    network = "network: {channels_congestion: none-such}"
+    done = machine.command("run", made(machine, without_kernel(LOOP.replace("NETWORK", network))))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "TCP's congestion control none-such: No such file or directory" in done.stderr
+
+
 def test_machines_over_ssh_get_each_others_items(machines: SshMachines) -> None:
     of_ssh = "testbed: ssh\nmachines: {h1: {user: root}, h2: {user: root}}\nhosts: [h1, h2]"
     text = without_kernel(LOOP).replace("hosts: [h1, h2]", of_ssh).replace("NETWORK", "")

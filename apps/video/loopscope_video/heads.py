@@ -45,7 +45,7 @@ _LOOK_S = 0.1
 
 
 class HeadServer:
-    """A simulated head that obeys whoever sends it VISCA, in a thread of its own."""
+    """A simulated head that obeys all who send it VISCA, in a thread of its own."""
 
     def __init__(
         self,
