@@ -151,8 +151,6 @@ impl Agent {
         }
         let mut problems = vec![];
         if let Some(host) = &self.host {
-            // What ends from here on ends because of the agent: it is no cause of anything.
-            host.events.close();
             tokio::task::block_in_place(|| host.clock.abandon());
             match host.stop(&[], LAST_GRACE).await {
                 Ok(survivors) => problems.extend(survivors),
@@ -172,6 +170,9 @@ impl Agent {
         }
         let undone = tokio::task::block_in_place(|| self.ledger.undo());
         problems.extend(undone.problems);
+        if let Some(host) = &self.host {
+            host.events.close();
+        }
         *closed = Some(problems.clone());
         problems
     }

@@ -255,6 +255,10 @@ async fn serve(
             }
         }
     }
+    if let Some(host) = &agent.host {
+        // What ends from here on ends because of the agent: it is no cause of anything.
+        host.events.close();
+    }
     let problems = agent.close().await;
     // Answers on their way are finished; a client that does not hang up is not waited for.
     let _ = stop.send(());
