@@ -14,7 +14,7 @@ from loopscope_video.head import Abilities, Head, Motor, Order
 from loopscope_video.heads import HeadServer
 from loopscope_video.scene import Motion, Optics, Scene, off_centre_px
 from loopscope_video.settings import CameraSettings
-from loopscope_video.streams import channel, encode
+from loopscope_video.streams import channel, encode, next_time
 
 _captured = event("camera", "captured", description="a picture is taken; the id is its number")
 _truth = event(
@@ -65,18 +65,19 @@ def _film(
     scene = Scene(optics, motion, settings.ball_deg, settings.seed)
     pace = stm.Pace(1 / settings.rate_hz, tolerance=0.5 / settings.rate_hz)
     turns = max(1, round(settings.duration_s * settings.rate_hz))
-    taken, worst = 0, 0.0
+    taken, worst, first = 0, 0.0, next_time(frames)
     with frames.output() as out:
         for turn in pace:
             instant, last = now_s(), turn.number >= turns - 1
-            _captured(turn.number)
+            number = first + turn.number
+            _captured(number)
             pose = server.at(instant)
             picture = scene.picture(pose, instant)
             error = off_centre_px(optics, pose, *motion.at(instant))
             worst = max(worst, error)
             x, y = scene.where(pose, instant) or (math.nan, math.nan)
-            _truth(turn.number, x, y, error, pose.pan, pose.tilt)
-            out.put(turn.number, encode(picture, settings.quality, last=last))
+            _truth(number, x, y, error, pose.pan, pose.tilt)
+            out.put(number, encode(picture, settings.quality, last=last))
             taken += 1
             if last:
                 break

@@ -6,7 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -39,6 +42,27 @@ def _display(config: dict[str, Any]) -> Callable[[Any], str]:
     return lambda session: display.run(session, read)
 
 
+def _graph(file: str, config: dict[str, Any]) -> Callable[[Any], str]:
+    from loopscope_video.graph import Graph
+    from loopscope_video.runner import Runner
+
+    read = settings.read(settings.GraphSettings, config)
+    graph = Graph.load(Path(file))
+    names = read.nodes.split(",") if read.nodes else None
+    chosen = graph.chosen(names)
+
+    def run(session: Any) -> str:
+        with ExitStack() as stack:
+            for phase in session:
+                if phase.name == "connect":
+                    runner = stack.enter_context(Runner(graph, names, patience_s=read.patience_s))
+                elif phase.name == "run":
+                    runner.run()
+        return "\n".join(f"{node.name}: {runner.counts[node.name].text()}" for node in chosen)
+
+    return run
+
+
 # Each program's phases, what makes it, and its settings.
 _PROGRAMS: dict[
     str, tuple[list[str], Callable[[dict[str, Any]], Callable[[Any], str]], type[BaseModel]]
@@ -47,11 +71,13 @@ _PROGRAMS: dict[
     "tracker": (["connect", "run"], _tracker, settings.TrackerSettings),
     "display": (["listen", "run"], _display, settings.DisplaySettings),
 }
+_GRAPH = "graph"
 _USAGE = """loopscope-video: a camera on a pan-tilt-zoom head, a tracker that turns it, a display
 
   loopscope-video camera  [--SETTING VALUE ...]   pictures of a scene, and the head (VISCA over IP)
   loopscope-video tracker [--SETTING VALUE ...]   finds the ball, and turns the head after it
   loopscope-video display [--SETTING VALUE ...]   shows pictures to browsers (MJPEG over HTTP)
+  loopscope-video graph FILE [--SETTING VALUE ...]   runs nodes of a graph as threads
   loopscope-video predict [--SETTING VALUE ...]   which network delay the loop endures; --json
 
 They find each other's pictures by the service of `loopscope stm serve`, or by the experiment that
@@ -66,7 +92,7 @@ def main() -> None:
         print(_USAGE, end="")
         return
     models = {key: model for key, (_, _, model) in _PROGRAMS.items()}
-    models["predict"] = settings.PredictSettings
+    models |= {_GRAPH: settings.GraphSettings, "predict": settings.PredictSettings}
     if name not in models:
         _fail(f"no program {name!r}; there are {', '.join(models)}", 2)
     if {"--help", "-h"} & set(arguments):
@@ -85,13 +111,22 @@ def _run(name: str, arguments: list[str]) -> None:
     from loopscope import stm
     from loopscope.phase import PhaseError, Session
 
-    phases, make, _ = _PROGRAMS[name]
+    phases: list[str]
+    make: Callable[[dict[str, Any]], Callable[[Any], str]]
+    if name == _GRAPH:
+        if not arguments or arguments[0].startswith("--"):
+            _fail("graph: name the file of the graph first, such as graph.yaml", 2)
+        file, *arguments = arguments
+        phases, make = ["connect", "run"], partial(_graph, file)
+    else:
+        phases, make, _ = _PROGRAMS[name]
     made: list[Callable[[Any], str]] = []
     try:
         with Session(
             phases, arguments, lambda session: made.append(make(session.config))
         ) as session:
-            print(f"{name}: {made[0](session)}", flush=True)
+            told = made[0](session)
+            print("\n".join(f"{name}: {line}" for line in told.splitlines()), flush=True)
     except ModuleNotFoundError as error:
         if error.name != "cv2":
             raise

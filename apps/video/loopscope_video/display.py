@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,34 +28,36 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """A picture, and how old it was when it came here; all in ns."""
+class Shown:
+    """A picture, and how old it was when it came here, where that is known; in ns."""
 
     number: int
     jpeg: bytes
-    age_ns: int
-    age_error_ns: int
+    age_ns: int | None = None
+    age_error_ns: int | None = None
 
 
-class _Board:
+class Board:
     """The newest picture, for those who wait for it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._shown: _Shown | None = None
+        self._shown: Shown | None = None
         self._over = False
 
-    def show(self, shown: _Shown) -> None:
+    def show(self, shown: Shown) -> None:
+        """Has a picture be the newest."""
         with self._changed:
             self._shown = shown
             self._changed.notify_all()
 
     def end(self) -> None:
+        """Lets nobody wait any more."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
-    def after(self, number: int | None) -> _Shown | None:
+    def after(self, number: int | None) -> Shown | None:
         """The newest picture, if it is not the one of this number; waits for it. None: the end."""
         with self._changed:
             while not self._over:
@@ -63,7 +66,7 @@ class _Board:
                 self._changed.wait(_LOOK_S)
             return None
 
-    def now(self) -> _Shown | None:
+    def now(self) -> Shown | None:
         """The newest picture; None: none has come."""
         with self._changed:
             return self._shown
@@ -72,7 +75,7 @@ class _Board:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], board: _Board) -> None:
+    def __init__(self, address: tuple[str, int], board: Board) -> None:
         self.board = board
         super().__init__(address, _Handler)
 
@@ -123,8 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
         if shown is not None:
             newest = {
                 "number": shown.number,
-                "age_ms": shown.age_ns / 1e6,
-                "age_error_ms": shown.age_error_ns / 1e6,
+                "age_ms": _ms(shown.age_ns),
+                "age_error_ms": _ms(shown.age_error_ns),
             }
         self._send("application/json", json.dumps(newest).encode())
 
@@ -142,36 +145,49 @@ class _Handler(BaseHTTPRequestHandler):
             _written(number)
 
 
-def run(session: Session, settings: DisplaySettings) -> str:
-    """Takes part in the phases, and shows pictures. Returns a text of what it has done."""
-    board = _Board()
-    done = ""
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e6
+
+
+@contextmanager
+def showing(board: Board, address: str, port: int) -> Iterator[int]:
+    """Shows a board's pictures to browsers; the TCP port of the page. Raises VideoError."""
     try:
-        server = _Server((settings.address, settings.port), board)
+        server = _Server((address, port), board)
     except OSError as error:
         raise VideoError(
-            f"port: cannot listen at {settings.address or '*'} port {settings.port}: "
-            f"{error.strerror}"
+            f"port: cannot listen at {address or '*'} port {port}: {error.strerror}"
         ) from None
-    port = server.server_address[1]
-    with server, channel(settings.channel, puts=False).input(lossy=True) as into:
+    with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
+        number: int = server.server_address[1]
+        print(f"showing at http://{address or '127.0.0.1'}:{number}", flush=True)
         try:
-            for phase in session:
-                if phase.name == "listen":
-                    print(f"showing at http://{settings.address or '127.0.0.1'}:{port}", flush=True)
-                    phase.publish(port=port)
-                elif phase.name == "run":
-                    done = _show(settings, into, board)
+            yield number
         finally:
             board.end()
             server.shutdown()
             thread.join()
+
+
+def run(session: Session, settings: DisplaySettings) -> str:
+    """Takes part in the phases, and shows pictures. Returns a text of what it has done."""
+    board = Board()
+    done = ""
+    with (
+        showing(board, settings.address, settings.port) as port,
+        channel(settings.channel, puts=False).input(lossy=True) as into,
+    ):
+        for phase in session:
+            if phase.name == "listen":
+                phase.publish(port=port)
+            elif phase.name == "run":
+                done = _show(settings, into, board)
     return done
 
 
-def _show(settings: DisplaySettings, into: stm.Input, board: _Board) -> str:
+def _show(settings: DisplaySettings, into: stm.Input, board: Board) -> str:
     pictures = 0
     while True:
         try:
@@ -181,7 +197,7 @@ def _show(settings: DisplaySettings, into: stm.Input, board: _Board) -> str:
         with item:
             pictures += 1
             last = is_last(item.view)
-            board.show(_Shown(item.time, bytes(item.view), item.age_ns, item.age_error_ns))
+            board.show(Shown(item.time, bytes(item.view), item.age_ns, item.age_error_ns))
         if last:
             break
     counts = into.counts()

@@ -70,6 +70,15 @@ class DisplaySettings(BaseModel):
     patience_s: float = Field(20, gt=0, description="how long it waits for a picture, in s")
 
 
+class GraphSettings(BaseModel):
+    """A graph of nodes that process pictures: `loopscope-video graph FILE`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    nodes: str = Field("", description="those that this process runs, as A,B; none: all")
+    patience_s: float = Field(20, gt=0, description="how long a node waits for an item, in s")
+
+
 class PredictSettings(BaseModel):
     """What the delay of the loop may be, by the head's step response."""
 

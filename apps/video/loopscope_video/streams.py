@@ -5,6 +5,8 @@ Behind the last one is a mark, which readers of JPEG do not look at.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import cv2
 import numpy as np
 
@@ -18,11 +20,17 @@ CAPACITY = 8
 _LAST = b"last"
 
 
-def channel(name: str, *, puts: bool) -> stm.Channel:
+def channel(
+    name: str,
+    *,
+    puts: bool,
+    item_bytes: int = MOST_BYTES,
+    full: Literal["drop", "refuse"] = "drop",
+) -> stm.Channel:
     """The channel of a name, which is made where there is none; `puts`: to put items, too.
 
-    One that is made keeps nothing for programs that are not there, and drops the oldest pictures
-    where somebody is slow, so it holds nobody up. Raises StmError.
+    One that is made keeps nothing for programs that are not there. By default it drops the oldest
+    pictures where somebody is slow, so it holds nobody up. Raises StmError.
     """
     service = stm.Service()
     try:
@@ -30,8 +38,14 @@ def channel(name: str, *, puts: bool) -> stm.Channel:
     except stm.StmError:
         # If there is another reason, it is one here as well.
         return service.create(
-            name, item_bytes=MOST_BYTES, capacity=CAPACITY, orphans="discard", full="drop"
+            name, item_bytes=item_bytes, capacity=CAPACITY, orphans="discard", full=full
         )
+
+
+def next_time(channel: stm.Channel) -> int:
+    """The lowest time, from 0 on, above all that a channel has or had."""
+    with channel.input("next") as joined:
+        return max(0, joined.counts().floor)
 
 
 def encode(picture: Picture, quality: int, *, last: bool) -> bytes:
