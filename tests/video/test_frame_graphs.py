@@ -261,6 +261,28 @@ nodes:
     assert len(list((folder / "pictures").iterdir())) == given_
 
 
+def test_a_join_does_not_wait_for_what_was_passed_over_by_a_node_that_has_ended(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    text = """
+nodes:
+  clip:  {kind: capture, file: clip.avi, rate_hz: 1000}
+  found: {kind: tracker, from: clip}
+  drawn: {kind: draw, from: [{clip: every}, found]}
+  jpeg:  {kind: encode, from: {drawn: every}}
+  file:  {kind: record, from: {jpeg: every}, folder: pictures}
+"""
+    (folder / "join.yaml").write_text(text)
+    for _ in range(3):
+        program = graph(folder, environment, "join.yaml", "--patience_s", "10")
+        out, err = program.communicate(timeout=PATIENCE_S)
+        assert program.returncode == 0, err
+        told = re.search(r"drawn: (\d+) in, (\d+) out, 0 passed over, 0 lost, (\d+) with", out)
+        assert told is not None, out
+        taken, drawn, alone = map(int, told.groups())
+        assert taken == PICTURES and drawn + alone == taken and drawn > 0
+
+
 @pytest.mark.parametrize(
     ("clip", "said"),
     [

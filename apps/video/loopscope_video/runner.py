@@ -22,6 +22,7 @@ _LOOK_S = 0.1
 ITEM_BYTES = 8 << 20
 """Bytes of an item, where no experiment says how many: a picture of 1920 x 1080."""
 _ROOM = "room in its channel"
+_LAST_TIME = 2**63 - 1
 
 
 @dataclass
@@ -172,12 +173,12 @@ class Runner:
         """The contents of the same time at the other inputs; None: one has none."""
         found: list[Content] = []
         for edge, other in others:
-            what = f"the item {time} of {edge.source}"
+            ask = partial(_asked, other, time)
             try:
-                item = self._wait(what, partial(other.get, time, timeout=_LOOK_S))
+                item = self._wait(f"the item {time} of {edge.source}", ask)
             except (stm.Gone, stm.Never):
                 return None
-            content = items.read(held.enter_context(item).view)
+            content = None if item is None else items.read(held.enter_context(item).view)
             if content is None:
                 return None
             found.append(content)
@@ -216,6 +217,19 @@ def _channel(name: str, *, puts: bool) -> stm.Channel:
 
 def _joined(edge: Edge) -> stm.Input:
     return _channel(edge.source, puts=False).input(lossy=edge.policy == "newest")
+
+
+def _asked(other: stm.Input, time: int) -> stm.Item | None:
+    """The item of a time; None: the node has ended without one. Raises NotYet, Gone or Never."""
+    try:
+        return other.get(time, timeout=_LOOK_S)
+    except stm.NotYet:
+        # A node that has ended promises nothing any more.
+        with ExitStack() as held:
+            later = [held.enter_context(item) for item in other.range(time, _LAST_TIME)]
+            if any(items.read(item.view) is None for item in later):
+                return None
+        raise
 
 
 class _Stopped(Exception):
