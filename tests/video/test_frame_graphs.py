@@ -23,6 +23,8 @@ from loopscope_video.errors import SettingsError, VideoError
 from loopscope_video.graph import Graph
 from loopscope_video.tracker import Tracker
 
+from loopscope import stm
+
 BIN = Path(sys.prefix) / "bin"
 PATIENCE_S = 60
 PICTURES = 60
@@ -207,6 +209,15 @@ def expected(folder: Path) -> list[bytes]:
     return found
 
 
+def until_joined(folder: Path, names: list[str]) -> None:
+    """Waits until the nodes of these names have joined their inputs' channels."""
+    joins = sum(len(node.inputs) for node in Graph.load(folder / "graph.yaml").chosen(names))
+    service, end = stm.Service(folder / "stm"), time.monotonic() + PATIENCE_S
+    while sum(len(each["inputs"]) for each in service.list()) < joins:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     "processes",
     [
@@ -222,8 +233,9 @@ def test_it_makes_what_one_function_makes(
     for turn in range(2):
         programs = []
         for nodes in processes:
-            if nodes.endswith("clip"):
-                time.sleep(2)  # the others have joined: there is no experiment that says so
+            if nodes == processes[-1]:
+                # It has the clip, which begins at once.
+                until_joined(folder, [name for each in processes[:-1] for name in each.split(",")])
             programs.append(
                 graph(folder, environment, "graph.yaml", *(["--nodes", nodes] if nodes else []))
             )
