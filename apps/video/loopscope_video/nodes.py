@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import Enum
@@ -52,16 +53,24 @@ class Settings(BaseModel):
     gives: ClassVar[Type | None] = None
     """What comes out; None: nothing."""
 
-    def source(self) -> Iterator[Content]:
-        """What a node without inputs gives, paced by itself."""
-        raise NotImplementedError
 
+class Source(Settings, ABC):
+    """The settings of a node without inputs."""
+
+    @abstractmethod
+    def contents(self) -> Iterator[Content]:
+        """What it gives, at its own pace."""
+
+
+class Worker(Settings, ABC):
+    """The settings of a node that works on what its inputs bring."""
+
+    @abstractmethod
     def step(self, stack: ExitStack) -> Step:
-        """What a node does with its inputs' contents, with a memory of its own.
+        """What it does with its inputs' contents, with a memory of its own.
 
         `stack` closes at the node's end what it opens.
         """
-        raise NotImplementedError
 
 
 Step = Callable[[int, Sequence[Content]], Any]
@@ -74,7 +83,7 @@ def _picture(content: Content) -> Any:
     return content
 
 
-class SceneSettings(Settings):
+class SceneSettings(Source):
     """Pictures of the simulated scene, from a camera that stands still."""
 
     gives = Type.PICTURE
@@ -85,14 +94,14 @@ class SceneSettings(Settings):
     amplitude_deg: float = Field(10, ge=0, le=45, description="how far the ball swings")
     period_s: float = Field(10, gt=0, description="how long one swing takes, in s")
 
-    def source(self) -> Iterator[Content]:
+    def contents(self) -> Iterator[Content]:
         optics = Optics(self.width, self.height)
         scene = Scene(optics, Motion(self.amplitude_deg, self.period_s))
         for number in _paced(self.rate_hz, round(self.duration_s * self.rate_hz)):
             yield scene.picture(Pose(0, 0, 1), number / self.rate_hz)
 
 
-class CaptureSettings(Settings):
+class CaptureSettings(Source):
     """Pictures of a clip at a fixed rate, or of a camera (a V4L2 device) as they come."""
 
     gives = Type.PICTURE
@@ -101,7 +110,7 @@ class CaptureSettings(Settings):
     rate_hz: float | None = Field(None, gt=0, le=1000, description="the clip's; none: its own")
     pictures: int | None = Field(None, gt=0, description="how many; none: all")
 
-    def source(self) -> Iterator[Content]:
+    def contents(self) -> Iterator[Content]:
         if (self.file is None) == (self.device is None):
             raise VideoError("capture: give file or device")
         source = self.file if self.file is not None else self.device
@@ -126,7 +135,7 @@ class CaptureSettings(Settings):
             taken.release()
 
 
-class DecodeSettings(Settings):
+class DecodeSettings(Worker):
     """Decompresses JPEGs."""
 
     takes = (frozenset({Type.JPEG}),)
@@ -141,7 +150,7 @@ class DecodeSettings(Settings):
         return step
 
 
-class ScaleSettings(Settings):
+class ScaleSettings(Worker):
     """Scales pictures to a width."""
 
     takes = (_PICTURES,)
@@ -157,7 +166,7 @@ class ScaleSettings(Settings):
         return step
 
 
-class BackgroundSettings(Settings):
+class BackgroundSettings(Worker):
     """Subtracts the background: what differs from the pictures before (Zivkovic, ICPR 2004)."""
 
     takes = (_PICTURES,)
@@ -170,7 +179,7 @@ class BackgroundSettings(Settings):
         return lambda _, contents: subtractor.apply(_picture(contents[0]))
 
 
-class HistogramSettings(Settings):
+class HistogramSettings(Worker):
     """The shares of colours of pictures, or of their part in a mask."""
 
     takes = (_PICTURES,)
@@ -187,7 +196,7 @@ class HistogramSettings(Settings):
         return step
 
 
-class TrackerSettings(Settings):
+class TrackerSettings(Worker):
     """Finds the ball, with predicted positions."""
 
     takes = (_PICTURES,)
@@ -203,7 +212,7 @@ class TrackerSettings(Settings):
         return step
 
 
-class MixerSettings(Settings):
+class MixerSettings(Worker):
     """The mean of pictures; those of another size are scaled to the first one's."""
 
     takes = (_PICTURES,)
@@ -227,7 +236,7 @@ class MixerSettings(Settings):
         return step
 
 
-class DrawSettings(Settings):
+class DrawSettings(Worker):
     """Draws a frame about each spot into pictures."""
 
     takes = (_PICTURES, frozenset({Type.SPOT}))
@@ -247,7 +256,7 @@ class DrawSettings(Settings):
         return step
 
 
-class EncodeSettings(Settings):
+class EncodeSettings(Worker):
     """Compresses pictures to JPEGs."""
 
     takes = (frozenset({Type.PICTURE, Type.MASK}),)
@@ -258,7 +267,7 @@ class EncodeSettings(Settings):
         return lambda _, contents: encode(_picture(contents[0]), self.quality, last=False)
 
 
-class DisplaySettings(Settings):
+class DisplaySettings(Worker):
     """Shows JPEGs to browsers."""
 
     takes = (frozenset({Type.JPEG}),)
@@ -277,7 +286,7 @@ class DisplaySettings(Settings):
         return step
 
 
-class RecordSettings(Settings):
+class RecordSettings(Worker):
     """Writes JPEGs into a folder, with their times as names."""
 
     takes = (frozenset({Type.JPEG}),)

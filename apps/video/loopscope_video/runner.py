@@ -14,6 +14,7 @@ from loopscope_video import items
 from loopscope_video.errors import VideoError
 from loopscope_video.graph import Edge, Graph, Node
 from loopscope_video.items import Content
+from loopscope_video.nodes import Source, Step, Worker
 from loopscope_video.streams import channel, next_time
 
 T = TypeVar("T")
@@ -114,10 +115,10 @@ class Runner:
                     into = _channel(node.name, puts=True)
                     first = next_time(into)
                     output = stack.enter_context(into.output())
-                if node.inputs:
-                    self._transform(node, output, stack)
-                else:
-                    self._source(node, output, first)
+                if isinstance(node.settings, Source):
+                    self._give(node.name, node.settings, output, first)
+                elif isinstance(node.settings, Worker):
+                    self._work(node, node.settings.step(stack), output)
         except _Stopped:
             pass
         except BaseException as error:
@@ -128,17 +129,17 @@ class Runner:
                 self._running -= 1
                 self._ends.notify_all()
 
-    def _source(self, node: Node, output: stm.Output | None, first: int) -> None:
-        counts, number = self.counts[node.name], first - 1
-        for number, content in enumerate(node.settings.source(), first):
+    def _give(self, name: str, source: Source, output: stm.Output | None, first: int) -> None:
+        counts, number = self.counts[name], first - 1
+        for number, content in enumerate(source.contents(), first):
             if self._stopping.is_set():
                 raise _Stopped
             self._put(output, number, content)
             counts.given += 1
         self._end(output, number + 1)
 
-    def _transform(self, node: Node, output: stm.Output | None, stack: ExitStack) -> None:
-        step, counts = node.settings.step(stack), self.counts[node.name]
+    def _work(self, node: Node, step: Step, output: stm.Output | None) -> None:
+        counts = self.counts[node.name]
         inputs = list(zip(node.inputs, self._inputs[node.name], strict=True))
         (edge, first), *others = inputs
         if output is not None:
