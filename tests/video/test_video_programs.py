@@ -166,7 +166,7 @@ def browsed(page: str, folder: Path) -> bytes:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["camra"], "no program 'camra'; there are camera, tracker, display, graph, predict"),
+        (["camra"], "no program 'camra'; did you mean camera?"),
         (["camera", "--rate", "5"], "camera: rate: no such setting; did you mean rate_hz?"),
         (["camera", "--rate_hz", "0"], "camera: rate_hz: 0 will not do"),
         (["camera", "--rate_hz", "many"], "camera: rate_hz: 'many' will not do"),

@@ -1,4 +1,4 @@
-"""The command line: one program for each part of the loop."""
+"""The command line: one program for each part of the loop, and one for graphs of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from loopscope_video import settings
-from loopscope_video.errors import SettingsError, VideoError
+from loopscope_video.errors import SettingsError, VideoError, nearest
 
 _EXTRA = "OpenCV is missing; install it with: pip install opencv-python-headless"
 
@@ -94,7 +94,7 @@ def main() -> None:
     models = {key: model for key, (_, _, model) in _PROGRAMS.items()}
     models |= {_GRAPH: settings.GraphSettings, "predict": settings.PredictSettings}
     if name not in models:
-        _fail(f"no program {name!r}; there are {', '.join(models)}", 2)
+        _fail(f"no program {name!r}; {nearest(name, models)}", 2)
     if {"--help", "-h"} & set(arguments):
         print(f"loopscope-video {name}: {(models[name].__doc__ or '').rstrip('.')}\n")
         print(settings.describe(models[name]))

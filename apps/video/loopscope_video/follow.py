@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import cv2
 from loopscope_trace import event
 
 from loopscope import stm
@@ -16,7 +15,7 @@ from loopscope_video.scene import Optics, Picture
 from loopscope_video.settings import TrackerSettings
 from loopscope_video.steering import Steering
 from loopscope_video.streams import channel, decode, encode, is_last
-from loopscope_video.tracker import Spot, Tracker
+from loopscope_video.tracker import Spot, Tracker, draw_frame
 
 _seen = event(
     "tracker",
@@ -32,7 +31,6 @@ _commanded = event(
     frame="u64",
     description="a command is sent; the id is its sequence number, frame the picture's number",
 )
-_MARK_BGR = (255, 255, 255)
 
 
 def run(session: Session, settings: TrackerSettings) -> str:
@@ -134,9 +132,7 @@ class _Following:
         if self._view is None:
             return
         if spot is not None:
-            corner = round(spot.x - 1.5 * spot.radius), round(spot.y - 1.5 * spot.radius)
-            other = round(spot.x + 1.5 * spot.radius), round(spot.y + 1.5 * spot.radius)
-            cv2.rectangle(picture, corner, other, _MARK_BGR, 2)
+            draw_frame(picture, spot)
         self._view.put(time, encode(picture, self._settings.quality, last=last))
 
     def _text(self, counts: stm.InputCounts, answers: Answers) -> str:

@@ -6,7 +6,6 @@ hosts, without a difference.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from loopscope_video.errors import SettingsError
+from loopscope_video.errors import SettingsError, nearest
 from loopscope_video.nodes import KINDS, Settings
 from loopscope_video.settings import read
 
@@ -166,6 +165,4 @@ def _ordered(nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def _unknown(what: str, name: Any, there: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(str(name), there, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
-    return f"no {what} {name!r}; {hint}"
+    return f"no {what} {name!r}; {nearest(str(name), there)}"

@@ -130,7 +130,7 @@ class HeadServer:
             return [PanTiltIs(_units(pose.pan), _units(pose.tilt))]
         order = self._order(request)
         with self._lock:
-            # Read under the lock: the head's time does not go back.
+            # The clock is read under the lock, so that orders come in the order of their instants.
             self._head.order(self._clock(), order)
         self._ordered(sequence, order)
         return [Acknowledged(), Completed()]

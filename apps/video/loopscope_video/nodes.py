@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from loopscope_video.head import Pose
 from loopscope_video.items import Content
 from loopscope_video.scene import Motion, Optics, Scene
 from loopscope_video.streams import decode, encode
-from loopscope_video.tracker import Spot, Tracker
+from loopscope_video.tracker import Spot, Tracker, draw_frame
 
 
 class Type(Enum):
@@ -247,10 +248,9 @@ class DrawSettings(Worker):
         def step(_: int, contents: Sequence[Content]) -> Any:
             picture = _picture(contents[0]).copy()
             for content in contents[1:]:
-                x, y, radius = map(float, _picture(content))
-                if radius == radius:  # else nothing is seen
-                    corners = [(round(x + a), round(y + a)) for a in (-1.5 * radius, 1.5 * radius)]
-                    cv2.rectangle(picture, corners[0], corners[1], (255, 255, 255), 2)
+                spot = Spot(*map(float, _picture(content)))
+                if not math.isnan(spot.radius):
+                    draw_frame(picture, spot)
             return picture
 
         return step

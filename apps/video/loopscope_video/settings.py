@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from loopscope_video.errors import SettingsError
+from loopscope_video.errors import SettingsError, nearest
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -105,16 +104,10 @@ def read(model: type[T], config: dict[str, Any]) -> T:
         for each in error.errors():
             key = ".".join(str(part) for part in each["loc"])
             if each["type"] == "extra_forbidden":
-                near = difflib.get_close_matches(key, model.model_fields, 1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {_keys(model)}"
-                lines.append(f"{key}: no such setting; {hint}")
+                lines.append(f"{key}: no such setting; {nearest(key, model.model_fields)}")
             else:
                 lines.append(f"{key}: {each['input']!r} will not do: {each['msg'].lower()}")
         raise SettingsError("\n".join(lines)) from None
-
-
-def _keys(model: type[BaseModel]) -> str:
-    return ", ".join(model.model_fields)
 
 
 def describe(model: type[BaseModel]) -> str:

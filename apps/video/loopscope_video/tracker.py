@@ -18,6 +18,7 @@ _LEAST_AREA = 12
 _ALPHA, _BETA = 0.6, 0.2
 # The ball is looked for in a window of this many times its size about the predicted position.
 _WINDOW = 4.0
+_FRAME_BGR = (255, 255, 255)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class Spot:
     x: float
     y: float
     radius: float
+
+
+def draw_frame(picture: Picture, spot: Spot) -> None:
+    """Draws a white frame about a spot into a picture."""
+    reach = 1.5 * spot.radius
+    corner, other = ((round(spot.x + each), round(spot.y + each)) for each in (-reach, reach))
+    cv2.rectangle(picture, corner, other, _FRAME_BGR, 2)
 
 
 def find(picture: Picture, window: tuple[int, int, int, int] | None = None) -> Spot | None:

@@ -274,7 +274,7 @@ impl Supervisor {
         let dumped = status.as_ref().is_ok_and(ExitStatusExt::core_dumped);
         let core = if dumped { core_dump::place(&self.folder, self.pid) } else { String::new() };
         let how = status.ok().and_then(how);
-        // What it was killed with may have been seen before the order to kill it, on a busy machine.
+        // On a busy machine the program's end may be seen before the order that ended it.
         let mut late = std::iter::from_fn(|| orders.try_recv().ok());
         asked = late.find(|order| order.is_how(how)).or(asked);
         let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.sender));

@@ -22,7 +22,7 @@ impl Transport {
     /// The kernel has none of this name, or this user may not choose it.
     pub fn new(key: Key, congestion: Option<String>) -> io::Result<Transport> {
         let transport = Transport { key, congestion };
-        // A socket that nobody uses tells now what connections would tell later.
+        // Tries the option on an unused socket, so that a wrong name is an error at the start.
         let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         transport.control(&tried).map(|()| transport)
     }

@@ -215,7 +215,7 @@ def _sum(values: npt.NDArray[np.float64]) -> float:
 
 
 def _has_call_site(run: Run, value: Value) -> bool:
-    """Whether a program had such events switched on, so that none is a number of them."""
+    """Whether a recorded program has such a call site: then no event means that none happened."""
     return any(
         site.entity == value.entity
         for each in run.accounts
