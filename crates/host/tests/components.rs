@@ -432,6 +432,10 @@ async fn a_signal_ends_everything_too() {
         watcher.until_ready("a").await;
         kill(Pid::from_raw(agent.child.id().cast_signed()), signal).unwrap();
         assert!(agent.child.wait().unwrap().success());
+        // The component ends because the agent does, and could be taken for the cause.
+        while let Some(event) = watcher.next().await {
+            assert!(!matches!(event.what, Some(What::Exited(_))), "{event:?}");
+        }
         assert_eq!(agent.remains(), [""; 0]);
         assert!(agent.state_dir().join("ledger").read_dir().unwrap().next().is_none());
     }
