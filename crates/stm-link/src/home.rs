@@ -1,6 +1,6 @@
 //! The home of channels: sends their items to the mirrors of other hosts.
 
-use std::io::{self, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use loopscope_stm::ToMirror;
-use loopscope_stm_shared::{Channels, HomeEnd, Settings};
+use loopscope_stm_shared::{Channels, HomeEnd, Relay, Settings, Spell};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     // A mirror without room reads nothing for as long as its readers take.
     stream.set_write_timeout(None)?;
     let end = HomeEnd::new(&offered.channel);
-    let (way, over) = (Way::new(stream), AtomicBool::new(false));
+    let (way, over) = (Way::new(&end, stream), AtomicBool::new(false));
     thread::scope(|scope| {
         let tells = scope.spawn(|| {
             let told = tell(&end, &way, &over);
@@ -195,19 +195,24 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
 
 /// The way to a mirror, which takes messages of one thread and answers of another.
 struct Way<'a> {
+    end: &'a HomeEnd,
     stream: Mutex<&'a TcpStream>,
     /// A question that has no answer yet.
     asked: Mutex<Option<i64>>,
 }
 
 impl<'a> Way<'a> {
-    fn new(stream: &'a TcpStream) -> Way<'a> {
-        Way { stream: Mutex::new(stream), asked: Mutex::default() }
+    fn new(end: &'a HomeEnd, stream: &'a TcpStream) -> Way<'a> {
+        Way { end, stream: Mutex::new(stream), asked: Mutex::default() }
     }
 
     /// Sends the gathered messages and then an item's bytes, and empties `gathered`.
     fn send(&self, gathered: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
-        let mut stream = lock(&self.stream);
+        if gathered.is_empty() && lock(&self.asked).is_none() {
+            return Ok(());
+        }
+        let _sends = self.end.relays(Relay::Sends);
+        let mut stream = self.locked(&self.stream);
         if !gathered.is_empty() {
             frame::write_both(&mut *stream, gathered, bytes)?;
             gathered.clear();
@@ -217,7 +222,8 @@ impl<'a> Way<'a> {
 
     /// Answers a question at once, or after the message that another thread is sending.
     fn asks(&self, asked: i64) -> io::Result<()> {
-        *lock(&self.asked) = Some(asked);
+        let _sends = self.end.relays(Relay::Sends);
+        *self.locked(&self.asked) = Some(asked);
         match self.stream.try_lock() {
             Ok(stream) => self.answer(*stream),
             // The mirror may have no room for long, and its messages are read all the same.
@@ -226,9 +232,15 @@ impl<'a> Way<'a> {
     }
 
     fn answer(&self, mut stream: &TcpStream) -> io::Result<()> {
-        let asked = lock(&self.asked).take();
+        let asked = self.locked(&self.asked).take();
         let answer = asked.map(|asked| Down::Answers { asked, at: now_ns() });
         answer.map_or(Ok(()), |answer| stream.write_all(&answer.head()))
+    }
+
+    /// Takes a lock, and records for how long it does.
+    fn locked<'b, T>(&self, of: &'b Mutex<T>) -> MutexGuard<'b, T> {
+        let _locks = self.end.relays(Relay::Locks);
+        lock(of)
     }
 }
 
@@ -240,7 +252,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
-        match Up::receive(&mut reader) {
+        match receive_next(end, &mut reader) {
             Ok(Up::Tells(message)) => end.receive(message).map_err(io::Error::other)?,
             Ok(Up::Asks(asked)) => way.asks(asked)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -250,6 +262,25 @@ fn receive_all(end: &HomeEnd, stream: &TcpStream, way: &Way<'_>) -> io::Result<(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The mirror's next message.
+fn receive_next(end: &HomeEnd, reader: &mut BufReader<&TcpStream>) -> io::Result<Up> {
+    await_bytes(reader, || end.relays(Relay::Waits))?;
+    let _receives = end.relays(Relay::Receives);
+    Up::receive(reader)
+}
+
+/// Waits until a message begins, if none has, or the connection ends.
+pub(crate) fn await_bytes(
+    reader: &mut BufReader<&TcpStream>,
+    waits: impl FnOnce() -> Spell,
+) -> io::Result<()> {
+    if reader.buffer().is_empty() {
+        let _waits = waits();
+        reader.fill_buf()?;
+    }
+    Ok(())
 }
 
 /// Sends the mirror what there is for it, until `over`.

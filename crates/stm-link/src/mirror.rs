@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, ToMirror};
-use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Settings, Shared, Until};
+use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Relay, Settings, Shared, Until};
 
 use crate::clock::{Clock, now_ns};
 use crate::frame::{Down, Up};
-use crate::home::{self, Asked, GREETING, Greeting, HELLO};
+use crate::home::{self, Asked, GREETING, Greeting, HELLO, await_bytes};
 use crate::transport::Transport;
 
 /// Between two questions for the home's time.
@@ -160,15 +160,24 @@ fn tell(
             answered.store(false, Ordering::Relaxed);
             asked = Some(Instant::now());
             Up::Asks(now_ns()).send(&mut writer)?;
-            writer.flush()?;
+            flush(end, &mut writer)?;
         }
         while let Some(message) = end.next().map_err(io::Error::other)? {
             Up::Tells(message).send(&mut writer)?;
         }
-        writer.flush()?;
+        flush(end, &mut writer)?;
         end.wait(seen, ASK_EVERY);
     }
     Ok(())
+}
+
+/// Sends what is written, if there is anything.
+fn flush(end: &MirrorEnd, writer: &mut BufWriter<&TcpStream>) -> io::Result<()> {
+    if writer.buffer().is_empty() {
+        return Ok(());
+    }
+    let _sends = end.relays(Relay::Sends);
+    writer.flush()
 }
 
 /// Carries out what the home sends, until it goes away or the service forgets the mirror.
@@ -182,7 +191,11 @@ fn receive_all(
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     let mut clock = Clock::default();
     while life.strong_count() > 0 {
-        let message = match Down::receive(&mut reader).map_err(silent)? {
+        await_bytes(&mut reader, || end.relays(Relay::Waits)).map_err(silent)?;
+        let receives = end.relays(Relay::Receives);
+        let received = Down::receive(&mut reader).map_err(silent)?;
+        drop(receives);
+        let message = match received {
             Down::Item(item) => {
                 if item.length as usize > most {
                     let what = format!("an item of {} bytes, and it may have {most}", item.length);
@@ -222,7 +235,9 @@ fn put(
             Err(error) => return Err(io::Error::other(error)),
         }
     };
+    let receives = end.relays(Relay::Receives);
     reader.read_exact(&mut room[..item.length as usize]).map_err(silent)?;
+    drop(receives);
     let instant = clock.here(item.put_ns, now_ns());
     let what = "an item came before the home's time was known";
     let (put_ns, error) =

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use loopscope_stm::{Channel, Config, NewItem, Slot, Time};
 
 use crate::error::Unusable;
-use crate::events::{Call, Calling, Events, Interval};
+use crate::events::{Call, Calling, Events, Interval, Relay, Spell};
 use crate::lock::{self, Left, Word as _};
 use crate::mapping::{Control, Own, Payload, Words};
 use crate::newest::Seen;
@@ -79,9 +79,11 @@ impl Attached {
             return Err(Unusable::Forked);
         }
         let head = self.control.head();
+        let synchronises = self.synchronises();
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let is_gone = |owner| parties::is_gone(self.control.entries(), owner);
         let left = lock::take(&head.lock.0, self.owner, is_gone);
+        drop(synchronises);
         // Items are collected at their home.
         let tells = self.events.filter(|_| !self.is_mirror);
         let tells = tells.filter(|events| events.collected.enabled());
@@ -117,6 +119,7 @@ impl Attached {
             Changes::Freed => (false, true),
             Changes::All => (true, true),
         };
+        let _synchronises = self.synchronises();
         let came = came && futex::change(&head.came.0);
         let freed = freed && futex::change(&head.freed.0);
         lock::give(&head.lock.0);
@@ -133,6 +136,15 @@ impl Attached {
     pub(crate) fn signal(&self, changes: Changes) -> Result<(), Unusable> {
         let Ok(done) = self.operate(changes, |_| never(()))?;
         Ok(done)
+    }
+
+    /// Records until it is dropped what a thread of a service does.
+    pub(crate) fn relays(&self, what: Relay) -> Spell {
+        self.events.map_or_else(Spell::none, |events| events.relays(what))
+    }
+
+    fn synchronises(&self) -> Spell {
+        self.events.map_or_else(Spell::none, |events| events.synchronises())
     }
 
     /// Records until it is dropped that a thread calls something.

@@ -158,11 +158,14 @@ impl Shared {
                 .map_err(FileError::system("cannot map the memory of the items"))?;
             Ok((channel, payload))
         });
-        let (channel, payload) = opened.inspect_err(|_| leave())?;
+        let (mut channel, payload) = opened.inspect_err(|_| leave())?;
         let config = *channel.config();
+        let events = name.and_then(Events::of);
+        if let Some(watch) = events.and_then(|events| events.memory()) {
+            channel.watch_slots(watch);
+        }
         let channel = Mutex::new(channel);
         let looked = Mutex::new(Instant::now());
-        let events = name.and_then(Events::of);
         let is_mirror = control.head().is_mirror.load(Ordering::Relaxed) != 0;
         let inner =
             Attached { control, payload, own, owner, channel, config, looked, events, is_mirror };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use loopscope_stm::{Collected, Time};
+use loopscope_stm::{Collected, Time, Watch};
 use loopscope_trace::{FieldType, Kind, Refused, RuntimeSite, Value};
 
 /// The id of a wait that ended without an item.
@@ -24,6 +24,36 @@ pub(crate) struct Events {
     pub(crate) get_wait: Interval,
     /// A put or a loan waits for room.
     pub(crate) put_wait: Interval,
+    message: Interval,
+    message_wait: Interval,
+    /// What the parts of calls and messages cost; None where no events can have the group's name.
+    inside: Option<Inside>,
+}
+
+/// Call sites of the group that has the channel's name and `_inside` behind it.
+#[derive(Clone, Copy)]
+struct Inside {
+    synchronisation: Interval,
+    memory: Interval,
+}
+
+/// What a thread of a service does that relays items.
+#[derive(Clone, Copy)]
+pub enum Relay {
+    /// It waits for a message, or for something to tell.
+    Waits,
+    /// It sends messages.
+    Sends,
+    /// It receives a message.
+    Receives,
+    /// It takes a lock of what it relays by.
+    Locks,
+}
+
+/// Records until it is dropped what a thread does.
+pub struct Spell {
+    interval: Option<Interval>,
+    id: i64,
 }
 
 /// The call sites of an interval.
@@ -69,10 +99,7 @@ impl Events {
     fn new(channel: &str) -> Result<Events, Refused> {
         let site = |name: &str, kind| RuntimeSite::new(channel, name, kind, file!(), line!());
         let bytes = &[("bytes", FieldType::U32)];
-        let interval = |name: &str| {
-            let begin = site(name, Kind::IntervalStart)?;
-            Ok(Interval { begin, end: site(name, Kind::IntervalEnd)? })
-        };
+        let interval = |name: &str| Interval::new(channel, name);
         Ok(Events {
             put: site("put", Kind::FlowOut(bytes))?,
             got: site("got", Kind::FlowIn(bytes))?,
@@ -84,7 +111,32 @@ impl Events {
             call: interval("call")?,
             get_wait: interval("get_wait")?,
             put_wait: interval("put_wait")?,
+            message: interval("message")?,
+            message_wait: interval("message_wait")?,
+            inside: Inside::new(&format!("{channel}_inside")).ok(),
         })
+    }
+
+    /// A thread of a service does something, until the answer is dropped.
+    pub(crate) fn relays(&self, what: Relay) -> Spell {
+        match what {
+            Relay::Waits => Spell::new(Some(self.message_wait), NOTHING),
+            Relay::Sends => Spell::new(Some(self.message), 1),
+            Relay::Receives => Spell::new(Some(self.message), 2),
+            Relay::Locks => self.synchronises(),
+        }
+    }
+
+    /// A thread takes a lock, or gives one up and wakes others, until the answer is dropped.
+    pub(crate) fn synchronises(&self) -> Spell {
+        Spell::new(self.inside.map(|inside| inside.synchronisation), NOTHING)
+    }
+
+    /// What tells of slots that are taken and freed.
+    pub(crate) fn memory(&self) -> Option<Watch> {
+        let memory = self.inside?.memory;
+        let tells = move |begins| if begins { memory.begins() } else { memory.ends(None) };
+        Some(Box::new(tells))
     }
 
     /// An item will be there in the next moment.
@@ -123,7 +175,39 @@ impl Events {
     }
 }
 
+impl Inside {
+    fn new(group: &str) -> Result<Inside, Refused> {
+        let synchronisation = Interval::new(group, "synchronisation")?;
+        Ok(Inside { synchronisation, memory: Interval::new(group, "memory")? })
+    }
+}
+
+impl Spell {
+    fn new(interval: Option<Interval>, id: i64) -> Spell {
+        Spell { interval: interval.inspect(Interval::begins), id }
+    }
+
+    /// One of a channel without events.
+    pub(crate) fn none() -> Spell {
+        Spell::new(None, NOTHING)
+    }
+}
+
+impl Drop for Spell {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(interval) = self.interval {
+            interval.end_over(self.id, 0);
+        }
+    }
+}
+
 impl Interval {
+    fn new(group: &str, name: &str) -> Result<Interval, Refused> {
+        let site = |kind| RuntimeSite::new(group, name, kind, file!(), line!());
+        Ok(Interval { begin: site(Kind::IntervalStart)?, end: site(Kind::IntervalEnd)? })
+    }
+
     #[inline]
     pub(crate) fn begins(&self) {
         if self.begin.enabled() {

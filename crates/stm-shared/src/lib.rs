@@ -30,6 +30,7 @@ pub use channel::{Files, Options, Shared};
 pub use channels::{Channels, Offered};
 pub use client::{Client, ServiceError};
 pub use error::{ConnectError, ConnectionError, FileError, GetError, Kind, PutError, Unusable};
+pub use events::{Relay, Spell};
 pub use input::{Input, Item, Look};
 pub use output::{Loan, Output};
 pub use remote::{HomeEnd, MirrorEnd, Room};

@@ -11,6 +11,7 @@ use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, ToHome, ToMirror};
 use crate::attached::{Attached, Awaited, Changes, Until, never};
 use crate::channel::Shared;
 use crate::error::{ConnectError, PutError, Unusable};
+use crate::events::{Relay, Spell};
 use crate::futex;
 
 /// A home's side of one mirror. It ends its connection when it is dropped.
@@ -83,6 +84,11 @@ impl HomeEnd {
         });
     }
 
+    /// Records until it is dropped what a thread of the service does.
+    pub fn relays(&self, what: Relay) -> Spell {
+        self.inner.relays(what)
+    }
+
     /// A number that changes when there may be more to tell; to be asked for before `next`.
     pub fn seen(&self) -> u32 {
         futex::value(&self.inner.control.head().came.0)
@@ -90,6 +96,7 @@ impl HomeEnd {
 
     /// Waits until the number is another one, or for a time.
     pub fn wait(&self, seen: u32, most: Duration) {
+        let _waits = self.relays(Relay::Waits);
         futex::wait(&self.inner.control.head().came.0, seen, most);
     }
 }
@@ -183,6 +190,11 @@ impl MirrorEnd {
         Ok(done)
     }
 
+    /// Records until it is dropped what a thread of the service does.
+    pub fn relays(&self, what: Relay) -> Spell {
+        self.inner.relays(what)
+    }
+
     /// A number that changes when there may be more to tell; to be asked for before `next`.
     pub fn seen(&self) -> u32 {
         futex::value(&self.inner.control.head().freed.0)
@@ -190,6 +202,7 @@ impl MirrorEnd {
 
     /// Waits until the number is another one, or for a time.
     pub fn wait(&self, seen: u32, most: Duration) {
+        let _waits = self.relays(Relay::Waits);
         futex::wait(&self.inner.control.head().freed.0, seen, most);
     }
 }

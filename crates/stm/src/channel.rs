@@ -25,12 +25,17 @@ enum Holds {
     Stay,
 }
 
+/// Is called with true before a slot is taken or freed, and with false after it.
+pub type Watch = Box<dyn Fn(bool) + Send>;
+
 /// A channel in a block of memory, as the owner of its lock sees it.
 pub struct Channel<W> {
     pub(crate) memory: Memory<W>,
     pub(crate) layout: Layout,
     /// What `take_collected` returns; None: nobody asks for it.
     pub(crate) told: Option<Vec<Collected>>,
+    /// Is told of each slot that is taken or freed, to measure what that costs.
+    watch: Option<Watch>,
 }
 
 impl<W: Words> Channel<W> {
@@ -61,7 +66,7 @@ impl<W: Words> Channel<W> {
         words.store(FREE_COUNT, config.slots.into());
         layout.write(&words);
         let memory = Memory::new(words, layout.log(), layout.room);
-        Some(Channel { memory, layout, told: None })
+        Some(Channel { memory, layout, told: None, watch: None })
     }
 
     /// The channel that another one has made; undoes what was interrupted.
@@ -71,7 +76,7 @@ impl<W: Words> Channel<W> {
         let layout = Layout::read(&words)?;
         let mut memory = Memory::new(words, layout.log(), layout.room);
         memory.undo();
-        Some(Channel { memory, layout, told: None })
+        Some(Channel { memory, layout, told: None, watch: None })
     }
 
     /// Undoes what the last owner of the lock has begun and not ended; whether there was anything.
@@ -89,6 +94,11 @@ impl<W: Words> Channel<W> {
     /// The items that operations have collected since the last call; those of one in any order.
     pub fn take_collected(&mut self) -> Vec<Collected> {
         self.told.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Has every slot that is taken or freed told.
+    pub fn watch_slots(&mut self, watch: Watch) {
+        self.watch = Some(watch);
     }
 
     /// The words of the log. Between operations they mean nothing.
@@ -423,11 +433,25 @@ impl<W: Words> Channel<W> {
 
     /// Makes a slot one that nobody uses.
     pub(crate) fn free(&mut self, slot: usize) {
-        let (first, count) = (self.memory.get(FREE), self.memory.get(FREE_COUNT));
-        self.set_state(slot, FREE_SLOT);
-        self.memory.set(self.layout.slot(slot, NEXT_FREE), first);
-        self.memory.set(FREE, slot as u64 + 1);
-        self.memory.set(FREE_COUNT, count + 1);
+        self.watched(|channel| {
+            let (first, count) = (channel.memory.get(FREE), channel.memory.get(FREE_COUNT));
+            channel.set_state(slot, FREE_SLOT);
+            channel.memory.set(channel.layout.slot(slot, NEXT_FREE), first);
+            channel.memory.set(FREE, slot as u64 + 1);
+            channel.memory.set(FREE_COUNT, count + 1);
+        });
+    }
+
+    /// Tells the watch before and after a slot is taken or freed.
+    pub(crate) fn watched(&mut self, changes: impl FnOnce(&mut Channel<W>)) {
+        let tell = |channel: &Channel<W>, begins| {
+            if let Some(watch) = &channel.watch {
+                watch(begins);
+            }
+        };
+        tell(self, true);
+        changes(self);
+        tell(self, false);
     }
 
     pub(crate) fn has(&self, slot: usize, set: Set, place: usize) -> bool {

@@ -16,7 +16,7 @@ mod status;
 mod types;
 mod words;
 
-pub use channel::Channel;
+pub use channel::{Channel, Watch};
 pub use remote::{Feed, Horizon, Mirror, ToHome, ToMirror};
 
 pub use types::{

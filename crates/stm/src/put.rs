@@ -48,10 +48,12 @@ impl<W: Words> Channel<W> {
 
     /// Takes the first of the free slots, which is this one.
     pub(crate) fn take_free(&mut self, slot: usize) {
-        let next = self.memory.get(self.layout.slot(slot, NEXT_FREE));
-        self.memory.set(FREE, next);
-        let count = self.memory.get(FREE_COUNT);
-        self.memory.set(FREE_COUNT, count - 1);
+        self.watched(|channel| {
+            let next = channel.memory.get(channel.layout.slot(slot, NEXT_FREE));
+            channel.memory.set(FREE, next);
+            let count = channel.memory.get(FREE_COUNT);
+            channel.memory.set(FREE_COUNT, count - 1);
+        });
     }
 
     /// Ends a loan without an item.
