@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -21,6 +19,7 @@ from hypothesis.extra import numpy as of_numpy
 from loopscope_video import items
 from loopscope_video.errors import SettingsError, VideoError
 from loopscope_video.graph import Graph
+from loopscope_video.nodes import SceneSettings
 from loopscope_video.tracker import Tracker
 
 from loopscope import stm
@@ -85,10 +84,41 @@ SCENE = {"kind": "scene"}
         ({"a": {}}, "a: kind: no kind None; there are scene, capture"),
         ({"a": SCENE | {"rate": 3}}, "a: rate: no such setting; did you mean rate_hz?"),
         ({"a": SCENE | {"rate_hz": 0}}, "a: rate_hz: 0 will not do"),
+        ({"a": SCENE | {"rate_hz": None}}, "a: rate_hz: null goes on as fast as its readers"),
+        (
+            {"a": {"kind": "canvas", "rate_hz": None}, "b": {"kind": "mixer", "from": "a"}},
+            "a: rate_hz: null goes on as fast as its readers take every item",
+        ),
         ({"a": SCENE | {"from": "a"}}, "a: from: a node of kind scene has no inputs, and not 1"),
         ({"a": {"kind": "scale"}}, "a: from: a node of kind scale has 1 input, and not 0"),
         ({"a": {"kind": "draw", "from": "a"}}, "a: from: a node of kind draw has 2 or more inputs"),
+        (
+            {"a": {"kind": "tracker", "from": ["b", "c", "d"]}},
+            "a: from: a node of kind tracker has 1 or 2 inputs, and not 3",
+        ),
+        (
+            {"a": {"kind": "histogram"}},
+            "a: from: a node of kind histogram has 1 or 2 inputs, and not 0",
+        ),
+        ({"a": {"kind": "discard"}}, "a: from: a node of kind discard has 1 input, and not 0"),
         ({"a": {"kind": "scale", "from": "b"}}, "a: from: no node 'b'; there are a"),
+        (
+            {"a": {"kind": "mixer", "from": [{"b": "latest"}, "c"]}},
+            "a: from: b: the first input says when there is something to do, and cannot be latest",
+        ),
+        (
+            {"a": {"kind": "draw", "from": ["b", "c", {"d": "latest"}]}},
+            "a: from: d: latest may bring nothing, and a node of kind draw needs all of its "
+            "inputs; latest is for mixer",
+        ),
+        (
+            {"a": {"kind": "histogram", "from": ["b", {"c": "latest"}]}},
+            "a: from: c: latest may bring nothing, and a node of kind histogram needs all",
+        ),
+        (
+            {"a": {"kind": "scale", "from": {"b": "latest"}}},
+            "a: from: b: latest may bring nothing, and a node of kind scale needs all",
+        ),
         ({"a": {"kind": "scale", "from": {"b": "all"}}}, "a: from: {'b': 'all'} is neither NODE"),
         (
             {"a": SCENE, "b": {"kind": "decode", "from": "a"}},
@@ -129,6 +159,29 @@ def test_a_file_that_is_no_graph_is_told(
         Graph.load(Path("none.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"camra": {"width": 80}}, "g.yaml: set: no node 'camra'; did you mean camera?"),
+        ({"camera": {"with": 80}}, "g.yaml: camera: with: no such setting; did you mean width?"),
+        ({"camera": {"width": 8}}, "g.yaml: camera: width: 8 will not do"),
+    ],
+)
+def test_other_settings_than_the_files(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, dict[str, object]],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.yaml").write_text("nodes: {camera: {kind: scene, width: 160, height: 120}}")
+    camera = Graph.load(Path("g.yaml"), {"camera": {"width": 80}}).nodes["camera"].settings
+    assert isinstance(camera, SceneSettings) and (camera.width, camera.height) == (80, 120)
+    with pytest.raises(SettingsError) as told:
+        Graph.load(Path("g.yaml"), changes)
+    assert str(told.value).startswith(said)
+
+
 GRAPH = """
 nodes:
   file:    {kind: record, from: {jpeg: every}, folder: pictures}
@@ -156,22 +209,6 @@ def folder(tmp_path: Path) -> Path:
         writer.write(picture)
     writer.release()
     return tmp_path
-
-
-@pytest.fixture
-def environment(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment of programs that find a service."""
-    service = subprocess.Popen(
-        [BIN / "loopscope", "stm", "serve", "--socket", folder / "stm"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert service.stdout is not None and "serving" in service.stdout.readline()
-        yield {**os.environ, "LOOPSCOPE_STM": str(folder / "stm")}
-    finally:
-        service.terminate()
-        service.communicate(timeout=PATIENCE_S)
 
 
 def graph(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
@@ -325,6 +362,11 @@ def test_items_of_another_program_and_none_at_all_are_told(
     _, err = program.communicate(timeout=PATIENCE_S)
     assert program.returncode == 2
     assert err == "loopscope-video: graph: nodes: no node 'smal'; did you mean small?\n"
+    for text in ("[", "3", "{small: 3}"):
+        program = graph(folder, environment, "graph.yaml", "--set", text)
+        _, err = program.communicate(timeout=PATIENCE_S)
+        assert program.returncode == 2
+        assert err.startswith("loopscope-video: graph: set") and "Traceback" not in err
 
 
 def test_ctrl_c_ends_a_graph(folder: Path, environment: dict[str, str]) -> None:

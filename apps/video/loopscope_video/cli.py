@@ -47,7 +47,7 @@ def _graph(file: str, config: dict[str, Any]) -> Callable[[Any], str]:
     from loopscope_video.runner import Runner
 
     read = settings.read(settings.GraphSettings, config)
-    graph = Graph.load(Path(file))
+    graph = Graph.load(Path(file), read.set)
     names = read.nodes.split(",") if read.nodes else None
     chosen = graph.chosen(names)
 

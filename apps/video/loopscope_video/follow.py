@@ -8,6 +8,7 @@ from loopscope_trace import event
 
 from loopscope import stm
 from loopscope.phase import Phase, Session
+from loopscope_video import sightings
 from loopscope_video.errors import SettingsError, VideoError
 from loopscope_video.head import STAND, Drive
 from loopscope_video.heads import Answers, Controller
@@ -17,14 +18,6 @@ from loopscope_video.steering import Steering
 from loopscope_video.streams import channel, decode, encode, is_last
 from loopscope_video.tracker import Spot, Tracker, draw_frame
 
-_seen = event(
-    "tracker",
-    "seen",
-    x="f32",
-    y="f32",
-    description="the ball is seen in a picture, at these pixels",
-)
-_lost = event("tracker", "lost", description="the ball is not seen in a picture")
 _commanded = event(
     "tracker",
     "commanded",
@@ -110,11 +103,10 @@ class _Following:
 
     def _answer(self, time: int, picture: Picture, spot: Spot | None, last: bool) -> Drive:
         """What the head is to do about a picture; it stands still after the last one."""
+        sightings.record(time, spot)
         if spot is None:
             self._without_ball += 1
-            _lost(time)
             return STAND
-        _seen(time, spot.x, spot.y)
         height, width = picture.shape[:2]
         optics = Optics(width, height, self._settings.field_of_view_deg)
         drive = self._steering.answer(*optics.angles(spot.x, spot.y))

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
 from loopscope_video.errors import SettingsError, nearest
-from loopscope_video.nodes import KINDS, Settings
+from loopscope_video.nodes import KINDS, Settings, TimedSource
 from loopscope_video.settings import read
 
-Policy = Literal["newest", "every"]
+Policy = Literal["newest", "every", "latest"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Edge:
     source: str
     policy: Policy
     """newest: what is older is passed over, and the source never waits for it. every: each in its
-    turn, and the source waits when its channel is full."""
+    turn, and the source waits when its channel is full. latest, of an input after the first: the
+    newest that there is, whatever its time, or nothing; nobody waits."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ class Graph:
     nodes: dict[str, Node]
 
     @staticmethod
-    def load(file: Path) -> Graph:
-        """The graph of a YAML file. Raises SettingsError with a line for each mistake."""
+    def load(file: Path, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Graph:
+        """The graph of a YAML file. Raises SettingsError with a line for each mistake.
+
+        `changes`: settings of nodes that replace the file's.
+        """
         try:
             document = yaml.safe_load(file.read_text(encoding="utf-8"))
         except OSError as error:
@@ -57,7 +61,7 @@ class Graph:
         if not isinstance(document, dict) or set(document) != {"nodes"}:
             raise SettingsError(f"{file}: a graph has nodes: and nothing else")
         try:
-            return Graph.of(document["nodes"])
+            return Graph.of(_changed(document["nodes"], changes or {}))
         except SettingsError as error:
             raise SettingsError(
                 "\n".join(f"{file}: {line}" for line in str(error).splitlines())
@@ -99,6 +103,19 @@ class Graph:
         return [node for node in self.nodes.values() if names is None or node.name in names]
 
 
+def _changed(nodes: Any, changes: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The nodes with other settings."""
+    if not isinstance(nodes, Mapping):
+        return nodes
+    for name in changes:
+        if name not in nodes:
+            raise SettingsError(f"set: {_unknown('node', name, nodes)}")
+    return {
+        name: {**given, **changes.get(name, {})} if isinstance(given, Mapping) else given
+        for name, given in nodes.items()
+    }
+
+
 def _node(name: Any, given: Any) -> Node:
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= 100:
         raise SettingsError("a node's name is a text of 1 to 100 bytes")
@@ -110,10 +127,28 @@ def _node(name: Any, given: Any) -> Node:
         raise SettingsError(f"kind: {_unknown('kind', kind, KINDS)}")
     inputs = tuple(_edge(each) for each in _listed(config.pop("from", [])))
     least, further = len(KINDS[kind].takes), KINDS[kind].further
-    if len(inputs) < least or (len(inputs) > least and not further):
-        many = f"{least} or more inputs" if further else f"{least or 'no'} input{'s'[: least != 1]}"
-        raise SettingsError(f"from: a node of kind {kind} has {many}, and not {len(inputs)}")
+    most = least + len(KINDS[kind].optional)
+    if len(inputs) < least or (len(inputs) > most and not further):
+        many = f"{least} or more" if further else f"{least} or {most}" if most > least else least
+        what = f"{many or 'no'} input{'' if most == 1 and not further else 's'}"
+        raise SettingsError(f"from: a node of kind {kind} has {what}, and not {len(inputs)}")
+    _check_latest(kind, inputs)
     return Node(name, read(KINDS[kind], config), inputs)
+
+
+def _check_latest(kind: str, inputs: tuple[Edge, ...]) -> None:
+    latest = [number for number, edge in enumerate(inputs) if edge.policy == "latest"]
+    if latest and not KINDS[kind].may_lack:
+        others = ", ".join(name for name, model in KINDS.items() if model.may_lack)
+        raise SettingsError(
+            f"from: {inputs[latest[0]].source}: latest may bring nothing, and a node of kind "
+            f"{kind} needs all of its inputs; latest is for {others}"
+        )
+    if latest[:1] == [0]:
+        raise SettingsError(
+            f"from: {inputs[0].source}: the first input says when there is something to do, and "
+            "cannot be latest"
+        )
 
 
 def _listed(given: Any) -> list[Any]:
@@ -121,20 +156,32 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _edge(given: Any) -> Edge:
-    """`NODE`, or `{NODE: every}`."""
+    """`NODE`, or `{NODE: POLICY}`."""
     if isinstance(given, str):
         return Edge(given, "newest")
     if isinstance(given, Mapping) and len(given) == 1:
         ((source, policy),) = given.items()
-        if isinstance(source, str) and policy in ("newest", "every"):
+        if isinstance(source, str) and policy in get_args(Policy):
             return Edge(source, policy)
-    raise SettingsError(f"from: {given!r} is neither NODE nor {{NODE: newest}} nor {{NODE: every}}")
+    policies = ", ".join(get_args(Policy))
+    raise SettingsError(
+        f"from: {given!r} is neither NODE nor {{NODE: POLICY}}; there are the policies {policies}"
+    )
 
 
 def _wrong_edges(nodes: Mapping[str, Node]) -> list[str]:
     problems = []
+    held_up = {
+        edge.source for node in nodes.values() for edge in node.inputs if edge.policy == "every"
+    }
     for node in nodes.values():
-        takes = [*node.settings.takes]
+        free = isinstance(node.settings, TimedSource) and node.settings.rate_hz is None
+        if free and node.name not in held_up:
+            problems.append(
+                f"{node.name}: rate_hz: null goes on as fast as its readers take every item, and "
+                f"no node has from: {{{node.name}: every}}"
+            )
+        takes = [*node.settings.takes, *node.settings.optional][: len(node.inputs)]
         takes += [node.settings.further] * (len(node.inputs) - len(takes))
         for edge, allowed in zip(node.inputs, takes, strict=True):
             if edge.source not in nodes:

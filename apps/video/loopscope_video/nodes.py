@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,16 +14,18 @@ from typing import Any, ClassVar
 
 import cv2
 import numpy as np
+from loopscope_trace import event
 from pydantic import BaseModel, ConfigDict, Field
 
 from loopscope import stm
+from loopscope_video import colours, sightings
 from loopscope_video.display import Board, Shown, showing
 from loopscope_video.errors import VideoError
 from loopscope_video.head import Pose
 from loopscope_video.items import Content
-from loopscope_video.scene import Motion, Optics, Scene
+from loopscope_video.scene import BALL_BGR, Motion, Optics, Scene
 from loopscope_video.streams import decode, encode
-from loopscope_video.tracker import Spot, Tracker, draw_frame
+from loopscope_video.tracker import Spot, Tracker, draw_frame, red
 
 
 class Type(Enum):
@@ -39,7 +42,9 @@ class Type(Enum):
     JPEG = "JPEGs"
 
 
-HUES, SATURATIONS = 30, 32
+_mixed = event(
+    "mixer", "mixed", inputs="u16", description="a mixer has mixed what so many inputs had"
+)
 
 
 class Settings(BaseModel):
@@ -49,8 +54,12 @@ class Settings(BaseModel):
 
     takes: ClassVar[tuple[frozenset[Type], ...]] = ()
     """What each input may carry."""
+    optional: ClassVar[tuple[frozenset[Type], ...]] = ()
+    """What each of the inputs after these may carry, which may be left out."""
     further: ClassVar[frozenset[Type]] = frozenset()
     """What any number of inputs after these may carry; empty: there are none."""
+    may_lack: ClassVar[bool] = False
+    """Whether inputs after the first may have nothing."""
     gives: ClassVar[Type | None] = None
     """What comes out; None: nothing."""
 
@@ -74,32 +83,78 @@ class Worker(Settings, ABC):
         """
 
 
-Step = Callable[[int, Sequence[Content]], Any]
-"""From a time and the contents of the inputs to that of the output, if there is one."""
+Step = Callable[[int, Sequence[Content | None]], Any]
+"""From a time and the contents of the inputs to that of the output, if there is one.
+
+None: the input has nothing, which only kinds that `may_lack` inputs are given. Raises Done.
+"""
+
+
+class Done(Exception):
+    """A node ends, although its inputs have not ended."""
+
+
 _PICTURES = frozenset({Type.PICTURE})
 
 
-def _picture(content: Content) -> Any:
-    assert not isinstance(content, bytes)
+def _picture(content: Content | None) -> Any:
+    assert content is not None and not isinstance(content, bytes)
     return content
 
 
-class SceneSettings(Source):
-    """Pictures of the simulated scene, from a camera that stands still."""
+class TimedSource(Source):
+    """The settings of a source of pictures that ends after a time."""
 
     gives = Type.PICTURE
-    rate_hz: float = Field(25, gt=0, le=1000, description="pictures per second")
-    duration_s: float = Field(10, gt=0, description="how long it takes pictures, in s")
+    rate_hz: float | None = Field(
+        25, gt=0, le=1000, description="pictures per second; null: as many as its readers take"
+    )
+    duration_s: float = Field(10, gt=0, description="how long it gives pictures, in s")
     width: int = Field(640, ge=16, le=8192, description="a picture's width in pixels")
     height: int = Field(480, ge=16, le=8192, description="its height")
+
+    def turns(self) -> Iterator[tuple[int, float]]:
+        """The number of each picture, and how many seconds it is after the first one."""
+        if self.rate_hz is not None:
+            for number in _paced(self.rate_hz, round(self.duration_s * self.rate_hz)):
+                yield number, number / self.rate_hz
+            return
+        begun = time.monotonic()
+        for number in itertools.count():
+            if (passed := time.monotonic() - begun) >= self.duration_s:
+                return
+            yield number, passed
+
+
+class SceneSettings(TimedSource):
+    """Pictures of the simulated scene, from a camera that stands still."""
+
     amplitude_deg: float = Field(10, ge=0, le=45, description="how far the ball swings")
     period_s: float = Field(10, gt=0, description="how long one swing takes, in s")
+    prepared: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="pictures of one swing that are made beforehand and repeated; 0: none, each "
+        "is made when it is due",
+    )
 
     def contents(self) -> Iterator[Content]:
         optics = Optics(self.width, self.height)
         scene = Scene(optics, Motion(self.amplitude_deg, self.period_s))
-        for number in _paced(self.rate_hz, round(self.duration_s * self.rate_hz)):
-            yield scene.picture(Pose(0, 0, 1), number / self.rate_hz)
+        pose, swing = Pose(0, 0, 1), self.period_s
+        made = [scene.picture(pose, swing * each / self.prepared) for each in range(self.prepared)]
+        for number, passed_s in self.turns():
+            yield made[number % len(made)] if made else scene.picture(pose, passed_s)
+
+
+class CanvasSettings(TimedSource):
+    """Black pictures."""
+
+    def contents(self) -> Iterator[Content]:
+        canvas = np.zeros((self.height, self.width, 3), np.uint8)
+        for _ in self.turns():
+            yield canvas
 
 
 class CaptureSettings(Source):
@@ -143,7 +198,7 @@ class DecodeSettings(Worker):
     gives = Type.PICTURE
 
     def step(self, stack: ExitStack) -> Step:
-        def step(_: int, contents: Sequence[Content]) -> Any:
+        def step(_: int, contents: Sequence[Content | None]) -> Any:
             (jpeg,) = contents
             assert isinstance(jpeg, bytes)
             return decode(memoryview(jpeg))
@@ -159,7 +214,7 @@ class ScaleSettings(Worker):
     width: int = Field(320, ge=1, le=8192, description="in pixels")
 
     def step(self, stack: ExitStack) -> Step:
-        def step(_: int, contents: Sequence[Content]) -> Any:
+        def step(_: int, contents: Sequence[Content | None]) -> Any:
             picture = _picture(contents[0])
             height = max(1, round(picture.shape[0] * self.width / picture.shape[1]))
             return cv2.resize(picture, (self.width, height), interpolation=cv2.INTER_AREA)
@@ -184,55 +239,59 @@ class HistogramSettings(Worker):
     """The shares of colours of pictures, or of their part in a mask."""
 
     takes = (_PICTURES,)
-    further = frozenset({Type.MASK})
+    optional = (frozenset({Type.MASK}),)
     gives = Type.HISTOGRAM
 
     def step(self, stack: ExitStack) -> Step:
-        def step(_: int, contents: Sequence[Content]) -> Any:
-            colours = cv2.cvtColor(_picture(contents[0]), cv2.COLOR_BGR2HSV)
-            mask = _picture(contents[1]) if len(contents) > 1 else None
-            counts = cv2.calcHist([colours], [0, 1], mask, [HUES, SATURATIONS], [0, 180, 0, 256])
-            return counts / max(1.0, float(counts.sum()))
-
-        return step
+        return lambda _, contents: colours.histogram(*map(_picture, contents))
 
 
 class TrackerSettings(Worker):
-    """Finds the ball, with predicted positions."""
+    """Finds the ball, with predicted positions.
+
+    With the histogram of what may be the ball, such as what moves, by the ratio of the ball's
+    colours to those of the histogram; else it is what is red.
+    """
 
     takes = (_PICTURES,)
+    optional = (frozenset({Type.HISTOGRAM}),)
     gives = Type.SPOT
 
     def step(self, stack: ExitStack) -> Step:
-        tracker = Tracker()
+        tracker, model = Tracker(), colours.model(BALL_BGR)
 
-        def step(number: int, contents: Sequence[Content]) -> Any:
-            spot = tracker.look(number, _picture(contents[0])) or Spot(*[float("nan")] * 3)
+        def step(number: int, contents: Sequence[Content | None]) -> Any:
+            picture, *histograms = map(_picture, contents)
+            pixels = colours.alike(model, histograms[0]) if histograms else red
+            spot = tracker.look(number, picture, pixels)
+            sightings.record(number, spot)
+            spot = spot or Spot(*[float("nan")] * 3)
             return np.array([spot.x, spot.y, spot.radius], np.float32)
 
         return step
 
 
 class MixerSettings(Worker):
-    """The mean of pictures; those of another size are scaled to the first one's."""
+    """The mean of the pictures that there are; others than the first are scaled to its size."""
 
-    takes = (_PICTURES,)
-    further = frozenset({Type.PICTURE, Type.MASK})
+    takes = (frozenset({Type.PICTURE, Type.MASK}),)
+    further = takes[0]
+    may_lack = True
     gives = Type.PICTURE
 
     def step(self, stack: ExitStack) -> Step:
-        def step(_: int, contents: Sequence[Content]) -> Any:
-            first = _picture(contents[0])
-            size = first.shape[1], first.shape[0]
-            total = first.astype(np.float32)
-            for content in contents[1:]:
-                picture = _picture(content)
+        def step(number: int, contents: Sequence[Content | None]) -> Any:
+            there = [_picture(content) for content in contents if content is not None]
+            height, width = there[0].shape[:2]
+            total = np.zeros((height, width, 3), np.float32)
+            for picture in there:
                 if picture.ndim == 2:
                     picture = cv2.cvtColor(picture, cv2.COLOR_GRAY2BGR)
-                if picture.shape != first.shape:
-                    picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+                if picture.shape != total.shape:
+                    picture = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
                 total += picture
-            return np.rint(total / len(contents)).astype(np.uint8)
+            _mixed(number, len(there))
+            return np.rint(total / len(there)).astype(np.uint8)
 
         return step
 
@@ -245,7 +304,7 @@ class DrawSettings(Worker):
     gives = Type.PICTURE
 
     def step(self, stack: ExitStack) -> Step:
-        def step(_: int, contents: Sequence[Content]) -> Any:
+        def step(_: int, contents: Sequence[Content | None]) -> Any:
             picture = _picture(contents[0]).copy()
             for content in contents[1:]:
                 spot = Spot(*map(float, _picture(content)))
@@ -278,7 +337,7 @@ class DisplaySettings(Worker):
         board = Board()
         stack.enter_context(showing(board, self.address, self.port))
 
-        def step(number: int, contents: Sequence[Content]) -> None:
+        def step(number: int, contents: Sequence[Content | None]) -> None:
             (jpeg,) = contents
             assert isinstance(jpeg, bytes)
             board.show(Shown(number, jpeg))
@@ -296,10 +355,28 @@ class RecordSettings(Worker):
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
 
-        def step(number: int, contents: Sequence[Content]) -> None:
+        def step(number: int, contents: Sequence[Content | None]) -> None:
             (jpeg,) = contents
             assert isinstance(jpeg, bytes)
             (folder / f"{number:09}.jpg").write_bytes(jpeg)
+
+        return step
+
+
+class DiscardSettings(Worker):
+    """Takes anything, and does nothing with it."""
+
+    takes = (frozenset(Type),)
+    duration_s: float | None = Field(
+        None, gt=0, description="how long, in s; none: until its input ends"
+    )
+
+    def step(self, stack: ExitStack) -> Step:
+        end = math.inf if self.duration_s is None else time.monotonic() + self.duration_s
+
+        def step(number: int, contents: Sequence[Content | None]) -> None:
+            if time.monotonic() >= end:
+                raise Done
 
         return step
 
@@ -315,6 +392,7 @@ def _paced(rate_hz: float, count: int | None) -> Iterator[int]:
 KINDS: dict[str, type[Settings]] = {
     "scene": SceneSettings,
     "capture": CaptureSettings,
+    "canvas": CanvasSettings,
     "decode": DecodeSettings,
     "scale": ScaleSettings,
     "background": BackgroundSettings,
@@ -325,4 +403,5 @@ KINDS: dict[str, type[Settings]] = {
     "encode": EncodeSettings,
     "display": DisplaySettings,
     "record": RecordSettings,
+    "discard": DiscardSettings,
 }

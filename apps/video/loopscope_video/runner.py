@@ -14,7 +14,7 @@ from loopscope_video import items
 from loopscope_video.errors import VideoError
 from loopscope_video.graph import Edge, Graph, Node
 from loopscope_video.items import Content
-from loopscope_video.nodes import Source, Step, Worker
+from loopscope_video.nodes import Done, Source, Step, Worker
 from loopscope_video.streams import channel, next_time
 
 T = TypeVar("T")
@@ -24,6 +24,8 @@ ITEM_BYTES = 8 << 20
 """Bytes of an item, where no experiment says how many: a picture of 1920 x 1080."""
 _ROOM = "room in its channel"
 _LAST_TIME = 2**63 - 1
+STALE_S = 2.0
+"""Seconds after which a latest item counts as none: the process that put it may be gone."""
 
 
 @dataclass
@@ -125,6 +127,9 @@ class Runner:
             self._failures.append((node.name, error))
             self._stopping.set()
         finally:
+            # Where other nodes of this process go on, what this one would not take holds nobody up.
+            for each in self._inputs[node.name]:
+                each.close()
             with self._ends:
                 self._running -= 1
                 self._ends.notify_all()
@@ -157,23 +162,35 @@ class Runner:
                     partners = self._partners(others, time, held)
                     if partners is None:
                         counts.alone += 1
-                    elif (given := step(time, [content, *partners])) is not None:
-                        self._put(output, time, given)
-                        counts.given += 1
+                    else:
+                        try:
+                            given = step(time, [content, *partners])
+                        except Done:
+                            break
+                        if given is not None:
+                            self._put(output, time, given)
+                            counts.given += 1
                     # An array of an item's bytes holds the item.
                     content = partners = given = None
-            for _, each in inputs:
-                each.consume_until(time)
+            for each_edge, each in inputs:
+                if each_edge.policy != "latest":
+                    each.consume_until(time)
         counted = first.counts()
         counts.skipped, counts.lost = counted.skipped, counted.lost
         self._end(output, time)
 
     def _partners(
         self, others: Sequence[tuple[Edge, stm.Input]], time: int, held: ExitStack
-    ) -> list[Content] | None:
-        """The contents of the same time at the other inputs; None: one has none."""
-        found: list[Content] = []
+    ) -> list[Content | None] | None:
+        """The contents of the same time at the other inputs, or their latest; None: one has none.
+
+        A None in it: there is no latest one.
+        """
+        found: list[Content | None] = []
         for edge, other in others:
+            if edge.policy == "latest":
+                found.append(_latest(other, held))
+                continue
             ask = partial(_asked, other, time)
             try:
                 item = self._wait(f"the item {time} of {edge.source}", ask)
@@ -217,7 +234,18 @@ def _channel(name: str, *, puts: bool) -> stm.Channel:
 
 
 def _joined(edge: Edge) -> stm.Input:
-    return _channel(edge.source, puts=False).input(lossy=edge.policy == "newest")
+    return _channel(edge.source, puts=False).input(lossy=edge.policy != "every")
+
+
+def _latest(other: stm.Input, held: ExitStack) -> Content | None:
+    """The newest content that there is; None: there is none, or it has become too old."""
+    try:
+        item = held.enter_context(other.newest(timeout=0))
+    except stm.NotYet:
+        return None
+    # The newest one itself is wanted again, until there is another one.
+    other.consume_until(item.time - 1)
+    return None if item.age_ns > STALE_S * 1e9 else items.read(item.view)
 
 
 def _asked(other: stm.Input, time: int) -> stm.Item | None:

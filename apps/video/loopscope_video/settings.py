@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from loopscope_video.errors import SettingsError, nearest
 
@@ -76,6 +77,17 @@ class GraphSettings(BaseModel):
 
     nodes: str = Field("", description="those that this process runs, as A,B; none: all")
     patience_s: float = Field(20, gt=0, description="how long a node waits for an item, in s")
+    set: dict[str, dict[str, Any]] = Field(
+        {}, description="other settings of nodes than the file's, as {NODE: {SETTING: VALUE}}"
+    )
+
+    @field_validator("set", mode="before")
+    @classmethod
+    def _of_a_command_line(cls, given: object) -> object:
+        try:
+            return yaml.safe_load(given) if isinstance(given, str) else given
+        except yaml.YAMLError:
+            raise ValueError("it is no YAML") from None
 
 
 class PredictSettings(BaseModel):

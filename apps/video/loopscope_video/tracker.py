@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
+from loopscope_video.colours import Mask
 from loopscope_video.scene import Picture
 
 # Hue in OpenCV's half degrees: reds are at both ends of the circle.
@@ -37,21 +39,33 @@ def draw_frame(picture: Picture, spot: Spot) -> None:
     cv2.rectangle(picture, corner, other, _FRAME_BGR, 2)
 
 
-def find(picture: Picture, window: tuple[int, int, int, int] | None = None) -> Spot | None:
-    """The largest red spot of a picture, or of its part (left, top, right, bottom); None: no."""
-    left, top, right, bottom = window or (0, 0, picture.shape[1], picture.shape[0])
-    part = picture[top:bottom, left:right]
-    if not part.size:
-        return None
-    colours = cv2.cvtColor(part, cv2.COLOR_BGR2HSV)
-    mask = np.zeros(part.shape[:2], np.uint8)
+def red(picture: Picture) -> Mask:
+    """The pixels that are red as the ball is."""
+    colours = cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
+    mask = np.zeros(picture.shape[:2], np.uint8)
     for low, high in _HUES:
         mask |= cv2.inRange(
             colours,
             np.array([low, _LEAST_SATURATION, _LEAST_VALUE]),
             np.array([high, 255, 255]),
         ).astype(np.uint8, copy=False)
-    count, _, boxes, centres = cv2.connectedComponentsWithStats(mask)
+    return mask
+
+
+def find(
+    picture: Picture,
+    window: tuple[int, int, int, int] | None = None,
+    pixels: Callable[[Picture], Mask] = red,
+) -> Spot | None:
+    """The largest spot of a picture, or of its part (left, top, right, bottom); None: no.
+
+    `pixels`: what finds the pixels of spots.
+    """
+    left, top, right, bottom = window or (0, 0, picture.shape[1], picture.shape[0])
+    part = picture[top:bottom, left:right]
+    if not part.size:
+        return None
+    count, _, boxes, centres = cv2.connectedComponentsWithStats(pixels(part))
     if count < 2:
         return None
     areas = boxes[1:, cv2.CC_STAT_AREA]
@@ -82,13 +96,18 @@ class Tracker:
             self._seen.radius,
         )
 
-    def look(self, time: int, picture: Picture) -> Spot | None:
-        """Where the ball is in the picture of a number, later than those before; None: nowhere."""
+    def look(
+        self, time: int, picture: Picture, pixels: Callable[[Picture], Mask] = red
+    ) -> Spot | None:
+        """Where the ball is in the picture of a number, later than those before; None: nowhere.
+
+        `pixels`: what finds the ball's pixels.
+        """
         expected = self.predicted(time)
         spot = None
         if expected is not None:
-            spot = find(picture, _window(expected, picture))
-        spot = spot or find(picture)
+            spot = find(picture, _window(expected, picture), pixels)
+        spot = spot or find(picture, None, pixels)
         if spot is None:
             self._seen = None
             return None
