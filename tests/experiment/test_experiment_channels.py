@@ -27,6 +27,24 @@ def test_what_is_left_out_is_as_programs_have_it(changed):
     assert experiment.from_manifest(plan.to_manifest()) == plan
 
 
+def test_paths_go_through_the_services_of_channels(changed):
+    sent = "_channels-h1/frames:sent"
+    recorded = ('user: ["s:*"]', 'user: ["s:*", "frames:*"]')
+    served = (recorded, ("[a/s:out, b/s:in", f"[a/s:out, {sent}, b/s:in"))
+    channels_of = (HOSTS, f"channels: {GIVEN}\n{HOSTS}")
+    plan = experiment.load(changed(channels_of, *served))
+    (loop,) = plan.paths
+    assert [str(event) for event in loop.events] == ["a/s:out", sent, "b/s:in", "b/s:out"]
+    assert loop.events[1].host == "h1"
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+    # Nothing serves channels where there are none, or on a host without components.
+    (problem,) = experiment.check(changed(*served))
+    assert "there is no component '_channels-h1'" in problem.message
+    elsewhere = (recorded, (served[1][0], served[1][1].replace("-h1", "-h9")))
+    (problem,) = experiment.check(changed(channels_of, *elsewhere))
+    assert "there is no component '_channels-h9'" in problem.message
+
+
 def test_each_host_has_a_service_and_its_programs_know_where(changed):
     text = GIVEN[:-1] + ", poses: {home: h1, item: 64B}, plans: {home: h2, item: 1kB, slots: 20}}"
     plan = experiment.load(with_channels(changed, text))
@@ -75,6 +93,39 @@ def test_the_port_may_be_another_one_and_one_host_shares_nothing(changed):
     alone = [each for each in plan.components if each.host == "h1"]
     (service,) = channels.services(replace(plan, components=tuple(alone)), addresses)
     assert list(service.config) == ["channels"]
+
+
+def test_a_component_as_home_is_its_host_also_where_it_has_moved(changed):
+    text = (HOSTS, f"channels: {{f: {{home: b, item: 1kB}}, g: {{home: a, item: 1kB}}}}\n{HOSTS}")
+    plan = experiment.load(changed(text))
+    assert [(each.name, each.home) for each in plan.channels] == [("f", "h2"), ("g", "h1")]
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+    moved = changed(text, ("b: {host: h2", "b: {host: h1"))
+    (service,) = channels.services(experiment.load(moved), {"h1": "10.77.0.1", "h2": "10.77.0.2"})
+    assert (service.host, list(service.config["channels"])) == ("h1", ["f", "g"])
+
+
+def test_a_name_that_may_mean_two_hosts_is_refused_with_a_remedy(changed):
+    text = (HOSTS, f"channels: {{f: {{home: b, item: 1kB}}}}\n{HOSTS}b, ")
+    told = experiment.check(changed(text))
+    (problem,) = [each for each in told if each.severity == "error"]
+    assert problem.path == "channels.f.home"
+    assert problem.message == (
+        "b is a host and also a component, which runs on h2: rename the component, or name another "
+        "component of the host that is meant"
+    )
+    # Where both are the same host there is no doubt.
+    same = experiment.load(changed(text, ("b: {host: h2", "b: {host: b")))
+    assert [each.home for each in same.channels] == ["b"]
+
+
+@pytest.mark.parametrize(("written", "nearest"), [("h3", "h2"), ("sensr", "sensor")])
+def test_an_unknown_home_has_the_nearest_host_or_component(changed, written, nearest):
+    given = f"channels: {{f: {{home: {written}, item: 1kB}}}}\n{HOSTS}"
+    more = "  sensor: {host: h1, run: x}\n  b: {"
+    (problem,) = experiment.check(changed((HOSTS, given), ("  b: {", more)))
+    assert problem.message == f"there is no host or component {written!r}"
+    assert problem.hint == nearest
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,17 @@ def test_a_waterfall_on_paper() -> None:
     assert len(known.legends[0].get_texts()) == 2
 
 
+def test_a_waterfall_on_paper_shows_all_of_every_hop() -> None:
+    for kinds in ((True, False), (False, True)):
+        steps = tuple(
+            Step(f"{number}", f"{number + 1}", between, 4000 * number, 4000, 0)
+            for number, between in enumerate(kinds)
+        )
+        [axes] = file_figure(waterfall.chart([Fall("max", 1, 7, steps, 8000, 0)]), 7.16).axes
+        left, right = axes.get_xlim()
+        assert left <= 0 and right >= 8
+
+
 def test_a_waterfall_on_the_page() -> None:
     made = page_figure(waterfall.chart([FALL]))["data"]
     drawn = {

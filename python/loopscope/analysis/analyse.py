@@ -87,6 +87,7 @@ def _analyse(
     statistics: Sequence[Statistic],
     patterns: Sequence[Pattern] | None,
 ) -> Results:
+    from loopscope.analysis.channel_layers import measure_layer
     from loopscope.analysis.channels import read_channels
     from loopscope.analysis.clocks import (
         contradicted,
@@ -148,7 +149,11 @@ def _analyse(
     problems += doubts
     numbers: dict[str, ValueResult] = {}
     for value in values:
-        numbers[value.name], doubts = measure_value(run, value)
+        if value.layer is None:
+            numbers[value.name], doubts = measure_value(run, value)
+        else:
+            threads = channels.threads if channels else ()
+            numbers[value.name], doubts = measure_layer(value, threads)
         problems += doubts
     of_patterns = []
     for pattern in patterns:
@@ -272,6 +277,8 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
         reason = (
             f"{found.stat} is beyond all numbers" if found.count else f"no {found.entity} was seen"
         )
+    elif found.unknown:
+        reason = f"it is not known of {number(found.unknown)} threads"
     elif found.missing:
         reason = f"{some_dropped(found.missing)} events may be missing from the trace"
     verdict = Verdict.UNKNOWN

@@ -184,6 +184,8 @@ class ValueResult(Document):
     """Numbers among them that are NaN or infinite; `value` is of the others."""
     by_repeat: Annotated[Mapping[int, int | float | None] | None, OPTIONAL] = None
     """The value of each repeat alone, where there are several."""
+    unknown: Annotated[int, UNLESS_EMPTY] = 0
+    """Of a layer: threads of which it is not known; it is of the others."""
 
 
 @dataclass(frozen=True)

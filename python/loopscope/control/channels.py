@@ -6,10 +6,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from loopscope.experiment import Component, Experiment, PhasesReady, channels_document
+from loopscope.experiment import (
+    Component,
+    Experiment,
+    PhasesReady,
+    channels_document,
+    service,
+)
 
-# No name in an experiment file begins with _.
-NAME = "_channels"
 # Where programs find the service (schema/stm.md).
 _VARIABLE = "LOOPSCOPE_STM"
 _KEY_BYTES = 32
@@ -53,7 +57,7 @@ def _service(
     if len(_hosts(experiment)) > 1:
         config |= _shared(experiment, host, addresses, key)
     return Component(
-        name=f"{NAME}-{host}",
+        name=service(host),
         host=host,
         argv=("loopscope-host", "stm", "serve"),
         config=config,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from .channel import Channel, channels_document
+from .channel import LAYERS, Channel, channels_document, service
 from .measures import (
     Allowed,
     Expectation,
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from .streams_file import check_pattern, load_streams, stream_filter
 
 __all__ = [
+    "LAYERS",
     "Allowed",
     "AnalysisStep",
     "Channel",
@@ -139,6 +140,7 @@ __all__ = [
     "manifest_schema",
     "place_in",
     "read_graph",
+    "service",
     "stream_filter",
     "streams_document",
     "streams_of_host",

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+SERVICE = "_channels"
+"""The component that serves a host's channels has this name, `-` and the host's behind it."""
+Layer = Literal[
+    "application",
+    "blocked",
+    "runtime",
+    "messaging",
+    "application_cpu",
+    "runtime_cpu",
+    "messaging_cpu",
+    "memory",
+    "synchronisation",
+    "messaging_synchronisation",
+]
+LAYERS: tuple[Layer, ...] = get_args(Layer)
+"""What the time of the threads at channels is split into: by the clock, of their processor time,
+and what memory and synchronisation take of the runtime and of messaging."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +42,15 @@ class Channel:
     remembered: int
     full: Literal["refuse", "drop"]
     orphans: Literal["keep", "discard"]
+
+
+def service(host: str) -> str:
+    """The name of the component that serves a host's channels.
+
+    >>> service("h1")
+    '_channels-h1'
+    """
+    return f"{SERVICE}-{host}"
 
 
 def channels_document(channels: Iterable[Channel]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from . import model_figures, model_paths, validation_problems
+from .channel import service
 from .file_section import NAME, Section
 from .model_phases import phases
 from .place import Place
@@ -34,6 +35,7 @@ def names(root: Tree, file: str) -> Names:
     return Names(
         hosts=frozenset(given) if elements(hosts) else None,
         components=frozenset(name for name, _, _ in entries(components)) or None,
+        services=_services(root),
         groups=frozenset(name for name, _, _ in entries(child(root, "groups"))),
         phases=frozenset(name for _, name in phases(root) if name) or None,
         paths=None if _unreadable(measure, paths) else model_paths.events(paths),
@@ -42,6 +44,14 @@ def names(root: Tree, file: str) -> Names:
         swept=swept(root),
         folder=Path(file).parent,
     )
+
+
+def _services(root: Tree) -> dict[str, str]:
+    """The components that serve channels, each with its host."""
+    if not list(entries(child(root, "channels"))):
+        return {}
+    hosts = (text_of(child(each, "host")) for _, _, each in entries(child(root, "components")))
+    return {service(host): host for host in hosts if host}
 
 
 def validated(

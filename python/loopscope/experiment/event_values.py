@@ -154,7 +154,8 @@ class Event(Rule):
         match = re.fullmatch(rf"([^/\s]+)/{EVENT}:{EVENT}", event)
         if match is None:
             wrong(f"{event!r} is not an event: write component/group:name")
-        names.refer("component", match[1])
+        if match[1] not in names.services:
+            names.refer("component", match[1])
         return event
 
     def schema(self) -> JsonSchema:

@@ -290,6 +290,8 @@ class Value:
     The field's values are multiplied by ``scale``. ``component`` None: the events of all. Events
     with the same value of the field ``per`` count as one, with their sum; of each repeat's, the
     first and the last so many are left out.
+
+    With ``layer``, one of ``LAYERS``, it is that layer's share in % or sum in ns instead.
     """
 
     name: str
@@ -303,11 +305,12 @@ class Value:
     per: str | None = None
     skip_first: int = 0
     skip_last: int = 0
+    layer: str | None = None
 
     @property
     def entity(self) -> str:
-        """``group:name``."""
-        return f"{self.group}:{self.event}"
+        """``group:name``, or what else the number is of."""
+        return f"{self.group}:{self.event}" if self.layer is None else "threads at channels"
 
     @property
     def table(self) -> str:

@@ -16,9 +16,10 @@ from .values import Integer, Quantity
 class Channel(Section):
     """A channel, which programs open by its name; those on its home put items."""
 
-    home: Annotated[str, values.Reference("host")] = Field(
+    home: Annotated[str, values.HostOrComponent()] = Field(
         description="The host whose memory has its items, and whose components put them. Those of "
-        "other hosts get them over the network."
+        "other hosts get them over the network. A component's name stands for its host, so that "
+        "the channel moves with it.",
     )
     item: Annotated[int, Quantity(SIZE, "1B", "4GB")] = Field(
         description="What an item may have, such as 300kB."
@@ -63,12 +64,28 @@ class Channel(Section):
     @classmethod
     def check(cls, at: Place) -> None:
         home, slots, capacity = (at.get(key) for key in ("home", "slots", "capacity"))
-        hosts = {component.text_at("host") for _, component in at.whole.entries("components")}
-        is_host = home is not None and home.text in (at.names.hosts or ())
-        if home is not None and is_host and None not in hosts and home.text not in hosts:
-            home.report(f"no component runs on {home.text}, and only those there can put items")
+        if home is not None:
+            _check_home(home)
         if slots is None or not isinstance(slots.scalar, int):
             return
         items = cls.model_fields["capacity"].default if capacity is None else capacity.scalar
         if isinstance(items, int) and slots.scalar < items:
             slots.report(f"{slots.scalar} slots have no room for {items} items")
+
+
+def _check_home(home: Place) -> None:
+    """Reports a host without components, and a name that may mean two hosts."""
+    name = home.text
+    if name not in (home.names.hosts or ()):
+        return
+    components = home.whole.entries("components")
+    hosts = {key: component.text_at("host") for key, component in components}
+    if name in hosts:
+        other = hosts[name]
+        if other not in (None, name):
+            home.report(
+                f"{name} is a host and also a component, which runs on {other}: rename the "
+                "component, or name another component of the host that is meant"
+            )
+    elif None not in hosts.values() and name not in hosts.values():
+        home.report(f"no component runs on {name}, and only those there can put items")

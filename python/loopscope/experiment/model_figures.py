@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from . import statement_values, values
+from .channel import Layer
 from .file_section import Section
 from .place import Place
 from .quantity import DURATION
@@ -20,9 +21,18 @@ Scalar = str | int | float | bool
 
 
 class Value(Section):
-    """One number made of a field of an entity's events, over all repeats of a point."""
+    """One number made of a field of an entity's events, or a layer's time, over all repeats."""
 
-    of: Annotated[str, statement_values.Entity()] = Field(description="The entity, as group:name.")
+    of: Annotated[str, statement_values.Entity()] | None = Field(
+        default=None, description="The entity, as group:name."
+    )
+    layer: Layer | None = Field(
+        default=None,
+        description="Instead of an entity, a layer of the time of all threads at channels, with "
+        "stat: sum (in ns) or share (in %). application, blocked, runtime and messaging are by the "
+        "clock; those with _cpu are processor time, of which the share is of the three; memory and "
+        "synchronisation are parts of the runtime, messaging_synchronisation of messaging.",
+    )
     field: Annotated[str, values.Identifier("a field")] | None = Field(
         default=None, description="Which of its fields; only stat: count does without one."
     )
@@ -31,7 +41,7 @@ class Value(Section):
     )
     stat: Annotated[str, statement_values.OfValues()] = Field(
         description="mean, deviation (standard deviation), min, max, sum, last (of the last "
-        "repeat), count (of events) or a percentile as p99."
+        "repeat), count (of events) or a percentile as p99; of a layer, sum or share."
     )
     unit: Text | None = Field(
         default=None,
@@ -59,8 +69,19 @@ class Value(Section):
     @classmethod
     def check(cls, at: Place) -> None:
         stat = at.text_at("stat")
+        if (at.get("of") is None) == (at.get("layer") is None):
+            at.report(
+                "a value is of an entity (of) or of a layer, and this has "
+                + ("neither" if at.get("of") is None else "both"),
+                at_key=True,
+            )
         if stat is None:
             return
+        if (layer := at.get("layer")) is not None:
+            _check_layer(at, layer, stat)
+            return
+        if stat == "share":
+            at.report("share is of a layer of the threads at channels", at_key=True)
         for key, wanted in (("field", "what it is of"), ("unit", "such as bit/s, ns or packets")):
             if stat != "count" and at.get(key) is None:
                 at.report(f"{stat} needs {key}: {wanted}", at_key=True)
@@ -68,6 +89,20 @@ class Value(Section):
             given = at.get(key)
             if stat == "count" and given is not None:
                 given.report(f"count is of all the events: leave {key} out")
+
+
+UNITS_OF_LAYERS = {"share": "%", "sum": "ns"}
+"""What a layer's statistics are in."""
+
+
+def _check_layer(at: Place, layer: Place, stat: str) -> None:
+    if stat not in UNITS_OF_LAYERS:
+        at.report(f"a layer has sum and share, and no {stat}", at_key=True)
+    for key in ("field", "component", "unit", "scale", "per", "skip_first", "skip_last"):
+        if given := at.get(key):
+            given.report(f"a layer is of all threads at channels: leave {key} out")
+    if not at.whole.entries("channels"):
+        layer.report("the experiment has no channels, and layers are of the threads at them")
 
 
 class Figure(Section):
@@ -123,6 +158,8 @@ class Figure(Section):
             if over_time and y.stat not in (None, "age"):
                 part = y.text.rpartition(".")[0]
                 place.report(f"over time, name a path or a value: {part}")
+            elif over_time and _is_layer(at, y.text):
+                place.report(f"{y.text} is a layer's time of a whole run, and has no course")
             elif not over_time and y.is_messages(at.names):
                 place.report(a_path(y))
         for place, error in errors:
@@ -151,6 +188,12 @@ class Figure(Section):
                 value.report(f"no point has {parameter}={tree.text}: they are {', '.join(known)}")
 
 
+def _is_layer(at: Place, name: str) -> bool:
+    measured = at.whole.get("measure")
+    values = measured.entries("values") if measured is not None else []
+    return any(each == name and value.get("layer") is not None for each, value in values)
+
+
 def statistics_at(at: Place | None) -> list[tuple[Place, StatisticName]]:
     """Readable statistics of one statistic or a list of them, each at its place."""
     if at is None:
@@ -175,6 +218,9 @@ def units(measured: Tree | None) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, _, value in entries(measured):
         unit = child(value, "unit")
-        counted = unit is None and text_of(child(value, "stat")) == "count"
-        found[name] = "" if counted else text_of(unit)
+        stat = text_of(child(value, "stat"))
+        if child(value, "layer") is not None:
+            found[name] = UNITS_OF_LAYERS.get(stat or "")
+        else:
+            found[name] = "" if unit is None and stat == "count" else text_of(unit)
     return found

@@ -138,6 +138,7 @@ class Path(Section):
         host_of = {
             name: component.text_at("host") for name, component in at.whole.entries("components")
         }
+        host_of |= at.names.services
         key = key_text(child(at.tree, "key")) or "id"
         for mistake in path_dag.graph(steps, key, host_of)[1]:
             step = items[mistake.step]

@@ -31,7 +31,7 @@ from . import (
     plan,
     seeds,
 )
-from .channel import Channel
+from .channel import Channel, service
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section
 from .problem import Problem
@@ -60,6 +60,8 @@ def resolve(
     """
     hosts = {name: component.host for name, component in file.components.items()}
     warmup_ns = next((phase.warmup for phase in file.phases if phase.warmup is not None), 0)
+    if file.channels:
+        hosts |= {service(host): host for host in hosts.values()}
     paths = tuple(_path(name, path, hosts, warmup_ns) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
     emulation = emulated_links.emulation(file.network, tuple(file.hosts))
@@ -115,7 +117,7 @@ def resolve(
         else {},
         send=tuple(file.send),
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
-        channels=tuple(_channel(name, each) for name, each in file.channels.items()),
+        channels=tuple(_channel(name, each, hosts) for name, each in file.channels.items()),
         groups={name: tuple(members) for name, members in file.groups.items()},
     )
 
@@ -151,11 +153,12 @@ def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramM
     )
 
 
-def _channel(name: str, given: model_channels.Channel) -> Channel:
-    slots = given.slots
+def _channel(name: str, given: model_channels.Channel, hosts: Mapping[str, str]) -> Channel:
+    """``hosts``: of the components."""
+    slots, home = given.slots, hosts.get(given.home, given.home)
     if slots is None:
         slots = given.capacity + given.outputs * given.loans
-    return _same(Channel, given, name=name, slots=slots)
+    return _same(Channel, given, name=name, home=home, slots=slots)
 
 
 def _wakeups(name: str, given: model_wakeups.Wakeups) -> plan.ProgramWakeups:
@@ -422,8 +425,10 @@ def _hop(
 
 
 def _value(name: str, value: model_figures.Value) -> measures.Value:
-    group, _, event = value.of.partition(":")
+    group, _, event = (value.of or "").partition(":")
     unit = value.unit or ""
+    if value.layer is not None:
+        unit = model_figures.UNITS_OF_LAYERS[value.stat]
     return _same(measures.Value, value, name=name, group=group, event=event, unit=unit)
 
 

@@ -19,7 +19,7 @@ from .values import JsonSchema, Names, Rule, text, wrong
 
 TIME = "time"
 STATS: tuple[FigureStat, ...] = get_args(FigureStat)
-OF_VALUES = ("mean", "deviation", "min", "max", "sum", "last", "count")
+OF_VALUES = ("mean", "deviation", "min", "max", "sum", "last", "count", "share")
 _PERCENTILE = r"p[0-9]{1,2}[0-9]*"
 
 

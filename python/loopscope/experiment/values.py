@@ -36,11 +36,13 @@ class Names:
     ``paths`` holds each path's events as written, None for one that cannot be read; ``graphs``, of
     each path that is one, what leads where, None for one that is not right; ``values`` the unit of
     each value, None for one that cannot be read; ``swept`` each swept parameter's values as
-    written. ``folder`` is what the names of files are relative to.
+    written. ``services`` are the components that serve channels, each with its host. ``folder`` is
+    what the names of files are relative to.
     """
 
     hosts: frozenset[str] | None = None
     components: frozenset[str] | None = None
+    services: Mapping[str, str] = field(default_factory=dict)
     groups: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
@@ -105,6 +107,7 @@ EXAMPLES: Final = {
     "Event": "sensor/loop:sent",
     "Expectation": "loop.p99 < 5ms",
     "HostClock": "ptp0",
+    "HostOrComponent": "sensor",
     "KernelClass": "sched",
     "Key": "id",
     "LeftBehind": "trace",
@@ -313,6 +316,22 @@ class Reference(Rule):
     @property
     def example(self) -> str:
         return EXAMPLES_OF_NAMES[self.what]
+
+
+@dataclass(frozen=True)
+class HostOrComponent(Rule):
+    """Name of a host or of a component, which stands for its host."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if names.hosts is not None and names.components is not None:
+            known = names.hosts | names.components
+            if name not in known:
+                wrong(f"there is no host or component {name!r}", nearest(name, known))
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string"}
 
 
 @dataclass(frozen=True)

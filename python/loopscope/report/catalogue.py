@@ -17,9 +17,11 @@ from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.figure_source import FigureSource, chosen
 from loopscope.report.path_samples import ages_of, joins, part_of, paths_of
+from loopscope.report.remote_item_chart import has_remote_items
 from loopscope.report.sample_charts import Detail
 from loopscope.report.sampled_charts import sampled_chart
 from loopscope.report.samples import FigureError, missing
+from loopscope.report.thread_channel_graph import has_graph
 
 if TYPE_CHECKING:
     from loopscope.report.chart import Chart
@@ -186,7 +188,7 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
         return
     for kind, known in KINDS.items():
         if known.of == "run":
-            if kind not in CLOCK_CHARTS or has_clock_chart(kind, source.clocks):
+            if _has(source, kind):
                 yield Wanted(kind, "")
         else:
             suits = [] if kind == "mean-deviation" else _measured(source, known.of)
@@ -197,6 +199,14 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
                 suits = [each for each in suits if source.findings(each).certain]
             yield from (Wanted(kind, each) for each in suits)
     yield from (Wanted(OWN, name) for name in source.own)
+
+
+def _has(source: FigureSource, kind: str) -> bool:
+    """Whether a kind that is of the whole run has something to show."""
+    if kind in CLOCK_CHARTS:
+        return has_clock_chart(kind, source.clocks)
+    of_channels = {"channels": has_graph, "remote-items": has_remote_items}
+    return kind not in of_channels or of_channels[kind](source.results)
 
 
 def draw(source: FigureSource, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
@@ -301,48 +311,21 @@ def _detail(choice: Choice) -> Detail:
 
 
 def _mean_deviation(source: FigureSource, of: str, choice: Choice) -> Chart:
-    """A sample of each message at each point: x is one parameter, the others make the series."""
-    import numpy as np
-    import pyarrow as pa
+    from loopscope.report.sweep_chart import mean_deviation
 
-    if not source.swept:
-        raise FigureError("mean-deviation is against a swept parameter: this run sweeps none")
-    against = choice.against or source.swept[0]
-    if against not in source.swept:
-        raise FigureError(f"--against: {missing('swept parameter', against, source.swept)}")
-    assert source.whole is not None
-    params = {point.name: point.params for point in source.whole.points}
-    parts, at, others = [], [], []
-    for point in source.points:
-        assert point.point is not None
-        stretch = choice.repeat, choice.from_ns, choice.until_ns
-        parts.append(chosen(point.samples(of), *stretch))
-        mine = params[point.point]
-        at.append(mine.get(against))
-        others.append(", ".join(f"{k} = {v}" for k, v in mine.items() if k != against))
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in at)
-    sampled = parts[0]
-    of_point = np.repeat(np.arange(len(parts)), [len(part.table) for part in parts])
-    table = pa.table(
-        {
-            "x": pa.array(at if numbers else [str(each) for each in at]).take(of_point),
-            "value": np.concatenate([part.table["value"].to_numpy() for part in parts]),
-            "others": pa.array(others).take(of_point),
-        }
-    )
-    columns = {"x": "x", "x_label": against.replace("_", " "), "y": "value"}
-    columns |= {"y_label": sampled.name, "y_unit": sampled.unit}
-    if len(set(others)) > 1:
-        # Each label says which parameters it is of.
-        columns |= {"series": "others", "series_label": ""}
-    if sampled.bounded:
-        err = np.concatenate([part.table["clock_error"].to_numpy() for part in parts])
-        table = table.append_column("clock_error", pa.array(err))
-        columns["err"] = "clock_error"
-    if choice.log is not None:
-        columns["log"] = choice.log
-    chart = figures.chart("mean-deviation", table, columns, _detail(choice))
-    return replace(chart, title=f"{sampled.title}, against {against}")
+    return mean_deviation(source, of, choice)
+
+
+def _channels(source: FigureSource, of: str, choice: Choice) -> Chart:
+    from loopscope.report import thread_channel_graph
+
+    return thread_channel_graph.chart(source.results, choice.repeat)
+
+
+def _remote_items(source: FigureSource, of: str, choice: Choice) -> Chart:
+    from loopscope.report import remote_item_chart
+
+    return remote_item_chart.chart(source.results, choice.repeat)
 
 
 def _own(source: FigureSource, of: str, choice: Choice) -> Chart:
@@ -490,6 +473,10 @@ KINDS: dict[str, RunKind] = {
                         "path", _findings, ("finding", "log")),
     "timeline": RunKind("the events of each host around the slowest message, --message, or --from "
                         "and --until", "run", _timeline, ("message", *_STRETCH)),
+    "channels": RunKind("the threads and channels, and how often items are put and got", "run",
+                        _channels, ("repeat",)),
+    "remote-items": RunKind("the way of channels' items to readers on other hosts: the medians of "
+                            "its parts", "run", _remote_items, ("repeat",)),
     "patterns": RunKind("each message type's latency against its target", "pattern", _patterns,
                         ()),
     "clock": RunKind("the clocks' offset and rate over time", "run", _clock("clock"), ()),

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from loopscope.analysis.channel_layers import Layer, layer
 from loopscope.analysis.channel_result import ChannelUse, ThreadTimes
 from loopscope.analysis.quantity_text import duration, number, quantity
 from loopscope.analysis.results import Results
+from loopscope.experiment import LAYERS
 from loopscope.report.link_rows import Row, Table
+from loopscope.report.remote_item_rows import remote_item_table
 from loopscope.report.rows import ABSENT, Cell
+
+# What is known of each layer besides its time by the clock: processor time, memory, locks.
+_INSIDE = {
+    "application": ("application_cpu", None, None),
+    "blocked": (None, None, None),
+    "runtime": ("runtime_cpu", "memory", "synchronisation"),
+    "messaging": ("messaging_cpu", None, "messaging_synchronisation"),
+}
 
 
 def channel_tables(results: Results) -> list[Table]:
     """What the channels counted, and how threads spent their time at them."""
-    tables = _channels(results), _uses(results), _threads(results)
+    tables = (
+        *(_channels(results), _uses(results), remote_item_table(results)),
+        *(_threads(results), _layers(results)),
+    )
     return [table for table in tables if table.rows]
 
 
@@ -73,9 +87,10 @@ def _threads(results: Results) -> Table:
     note = (
         "From a thread's first call of a channel to the end of its last one: application is the "
         "time between calls, blocked what it waited in them for an item or for room, runtime the "
-        "rest of them. Polls that found nothing are the application's. The last column is the "
-        "runtime's share of the processor time that is not blocked, where the kernel's events "
-        "tell it; the others are times by the clock, also where another thread had the processor."
+        "rest of them. Polls that found nothing are the application's. A service's threads "
+        "relay items between hosts: blocked is the time in which they waited for something to do, "
+        "messaging that in which they sent or received, and they have messages instead of calls. "
+        "These are times by the clock, also where another thread had the processor."
     )
     if missing:
         known = [each for each in missing if each is not None]
@@ -84,7 +99,7 @@ def _threads(results: Results) -> Table:
     return Table(
         name="channel-threads",
         title="Threads at channels",
-        headings=("calls", "time", "application", "blocked", "runtime", "runtime of CPU time"),
+        headings=("calls", "time", "application", "blocked", "runtime", "messaging"),
         rows=tuple(Row(_thread(each, results), _times(each)) for each in threads),
         note=note,
     )
@@ -98,22 +113,49 @@ def _thread(of: ThreadTimes | ChannelUse, results: Results) -> str:
         each.tid for each in every if (each.repeat, each.component) == (of.repeat, of.component)
     }
     thread = "" if len(of_component) == 1 else f" thread {of.tid}"
-    return f"{of.component} of {of.host}{thread}{_repeat(of.repeat, results)}"
+    name = "service" if of.component.startswith("_") else of.component
+    return f"{name} of {of.host}{thread}{_repeat(of.repeat, results)}"
 
 
 def _times(of: ThreadTimes) -> tuple[Cell, ...]:
-    def share(ns: int, whole_ns: int) -> str:
-        return f"{100 * ns / whole_ns:.1f} %" if whole_ns else "none"
-
-    times = (of.application_ns, of.blocked_ns, of.runtime_ns)
-    cpu = of.application_cpu_ns, of.runtime_cpu_ns
-    of_cpu = ABSENT if None in cpu else share(cpu[1] or 0, sum(ns or 0 for ns in cpu))
+    times = (of.application_ns, of.blocked_ns, of.runtime_ns, of.messaging_ns)
     return (
         Cell(number(of.calls), of.calls),
         Cell(duration(of.time_ns), of.time_ns),
-        *(Cell(f"{duration(ns)} ({share(ns, of.time_ns)})", ns) for ns in times),
-        Cell(of_cpu, None),
+        *(Cell(_with_share(ns, of.time_ns), ns) for ns in times),
     )
+
+
+def _layers(results: Results) -> Table:
+    threads = results.channels.threads if results.channels else ()
+    note = (
+        "Of all threads together. CPU time is where the kernel's events tell it; memory is the "
+        "taking and freeing of items' places, synchronisation that of locks and the waking of "
+        "others, both in the layer's time, with what recording them takes."
+    )
+    unknown = [each for each in (layer(threads, name) for name in LAYERS) if each and each.unknown]
+    if unknown:
+        note += f" Of {unknown[0].unknown} threads the CPU time is not known."
+    rows = tuple(
+        Row(name, tuple(_part(layer(threads, each) if each else None) for each in (name, *inside)))
+        for name, inside in _INSIDE.items()
+    )
+    return Table(
+        name="channel-layers",
+        title="Layers of the threads at channels",
+        headings=("time", "CPU time", "memory", "synchronisation"),
+        rows=rows if threads else (),
+        note=note,
+    )
+
+
+def _part(of: Layer | None) -> Cell:
+    return Cell(ABSENT, None) if of is None else Cell(_with_share(of.ns, of.whole_ns), of.ns)
+
+
+def _with_share(ns: int, whole_ns: int) -> str:
+    share = f"{100 * ns / whole_ns:.1f} %" if whole_ns else "none"
+    return f"{duration(ns)} ({share})"
 
 
 def _repeat(repeat: int, results: Results) -> str:

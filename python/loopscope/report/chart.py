@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from loopscope.report.diagram import Diagram
 from loopscope.report.marks import Strokes, caption_of
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Stripes:
     colour: str
 
 
-Layer = Trace | Band | Whiskers | Histogram | Bars | Cells | TopTicks | Stripes
+Layer = Trace | Band | Whiskers | Histogram | Bars | Cells | TopTicks | Stripes | Diagram
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,10 @@ class Chart:
     """Height of a file: of everything but the panels, and of each row of these."""
     pixels: int = 380
     """Height on the page."""
+    width: int = 0
+    """Pixels on the page; 0: as wide as that is."""
+    description: str = ""
+    """What it shows, for those who do not see it."""
     legend: Literal["", "above", "beside"] = ""
     """Empty: in the panel where there is room, above it on the page."""
 

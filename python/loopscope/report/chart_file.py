@@ -30,6 +30,7 @@ from loopscope.report.chart import (
     Trace,
     Whiskers,
 )
+from loopscope.report.diagram import Diagram, draw_in_file, file_width
 from loopscope.report.marks import LINK, TICK, TRIGGER, Strokes, caption_of
 from loopscope.report.palette import MARKS
 from loopscope.report.waterfall import UNKNOWN
@@ -57,8 +58,10 @@ _NARROW = 40
 
 
 def file_figure(chart: Chart, width: float) -> Figure:
-    """The chart as a Matplotlib figure of this width in inches."""
+    """The chart as a Matplotlib figure of this width in inches; a diagram may need more."""
     with mpl.rc_context(STYLE):
+        diagrams = [each for panel in chart.panels for each in panel.layers]
+        width = max([width, *(file_width(each) for each in diagrams if isinstance(each, Diagram))])
         n = len(chart.panels)
         columns = min(chart.columns[1 if width > 5 else 2], n)
         lines = -(-n // columns)
@@ -85,6 +88,9 @@ def file_figure(chart: Chart, width: float) -> Figure:
                 axes.set_ylabel(
                     axes.get_ylabel() if panel.shares == "x" or not index % columns else ""
                 )
+            for layer in panel.layers:
+                if isinstance(layer, Diagram):
+                    draw_in_file(axes, layer, width)
         _head(figure, chart, every[0], width)
         _legend(figure, chart, every[0], width)
     return figure
@@ -149,7 +155,8 @@ def _panel(axes: Axes, panel: Panel, height: float, across: int) -> None:
         right.set_ylabel(panel.right.label, color=panel.right.colour)
     for layer in panel.layers:
         of = right if right is not None and getattr(layer, "right", False) else axes
-        _PAINT[type(layer)](of, panel, layer)
+        if not isinstance(layer, Diagram):
+            _PAINT[type(layer)](of, panel, layer)
     grid = len(panel.layers) > 0 and panel.grid
     axes.grid(grid)
     for at in panel.separators:
@@ -318,7 +325,8 @@ def _bars(axes: Axes, panel: Panel, layer: Bars) -> None:
         text.set_in_layout(False)  # else it would narrow the axes
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    # Layers that follow still widen the axis.
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]), auto=None)
 
 
 def _text(axes: Axes, text: str, place: float, ends: tuple[float, float], whole: float) -> None:

@@ -27,6 +27,7 @@ from loopscope.report.chart import (
     Trace,
     Whiskers,
 )
+from loopscope.report.diagram import TOP, Diagram, page_drawing
 from loopscope.report.marks import LINK, NAMES, TICK, TRIGGER, Strokes
 from loopscope.report.palette import MARKS, TARGET
 from loopscope.report.waterfall import UNKNOWN
@@ -81,7 +82,7 @@ class _Page:
         else:
             legend |= {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
         shown = sum(bool(trace.get("showlegend")) for trace in self.data) > 0
-        shared = {"height": chart.pixels, "margin": _MARGIN, "hovermode": "closest",
+        shared: Json = {"height": chart.pixels, "margin": _MARGIN, "hovermode": "closest",
                   "showlegend": shown, "legend": legend, "bargap": 0.02}  # fmt: skip
         if any(isinstance(layer, Bars) for panel in chart.panels for layer in panel.layers):
             # Bars of a lane are one after the other, whichever trace they are of.
@@ -175,6 +176,14 @@ class _Page:
                 colour = layer.colour + "40"
                 self._shape(x, y, "rect", ends, (0, 1), {"width": 1, "color": colour},
                             fillcolor=colour)  # fmt: skip
+            return
+        if isinstance(layer, Diagram):
+            shapes, texts = page_drawing(layer, x, y)
+            for axis in (x, y):
+                self.layout[_key(axis)] |= {"visible": False, "fixedrange": True}
+            self.layout["margin"] = dict.fromkeys("lrb", 0) | {"t": TOP}
+            self.layout.setdefault("shapes", []).extend(shapes)
+            self.data += [{**each, "xaxis": x, "yaxis": y, "showlegend": False} for each in texts]
             return
         if isinstance(layer, TopTicks):
             y = self._free()

@@ -61,6 +61,9 @@ class PageFigure:
     name: str
     title: str
     caption: str
+    width: int = 0
+    """In pixels; 0: that of the page."""
+    description: str = ""
 
 
 class PageFigures:
@@ -72,7 +75,7 @@ class PageFigures:
 
     def add(self, name: str, title: str, chart: Chart) -> PageFigure:
         self.data[name] = page_figure(chart)
-        return PageFigure(name, title, chart.subtitle)
+        return PageFigure(name, title, chart.subtitle, chart.width, chart.description)
 
 
 def render_page(

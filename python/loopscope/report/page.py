@@ -16,6 +16,8 @@ from loopscope.report import (
     dag_waterfall,
     finding_chart,
     host_timeline,
+    remote_item_chart,
+    thread_channel_graph,
     waterfall,
 )
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
@@ -65,6 +67,7 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         verdict=results.verdict,
         results=results,
         own=own_places,
+        channels=channel_figures(results, figures),
         patterns=patterns,
         paths=of_paths,
         findings=findings_section(run, results, marks, figures),
@@ -81,6 +84,18 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         analyses=analyses.section(run.output),
         environment=environment(run.environment),
     )
+
+
+def channel_figures(results: Results, figures: PageFigures) -> list[PageFigure]:
+    """The graph of threads and channels, and the way of items to other hosts."""
+    found = []
+    if thread_channel_graph.has_graph(results):
+        graph = thread_channel_graph.chart(results)
+        found.append(figures.add("channels", "Threads and channels", graph))
+    if remote_item_chart.has_remote_items(results):
+        ways = remote_item_chart.chart(results)
+        found.append(figures.add("remote-items", "Items to other hosts", ways))
+    return found
 
 
 def cause_figures(
