@@ -45,7 +45,8 @@ _servers: list[subprocess.Popen[bytes]] = []
 
 def without_kernel(experiment: str) -> str:
     """The text of an experiment that records its programs alone, for tests that are about these."""
-    text, changed = re.subn(r"(?m)^(trace: \{user: \[.*\])\}$", r"\1, kernel: off}", experiment)
+    trace = r"(?m)^(trace: \{user: \[[^]]*\])(?:, kernel: \[[^]]*\])?\}$"
+    text, changed = re.subn(trace, r"\1, kernel: off}", experiment)
     assert changed == 1, experiment
     return text
 

@@ -66,7 +66,7 @@ components:
   tracker: {host: h2, run: PYTHON ./tracker.py, start: run, ready: {exit: 0}}
   camera: {host: h1, run: PYTHON ./camera.py, start: run, ready: {exit: 0}}
 phases: [{name: run, measured: true, timeout: 60s}]
-trace: {user: ["frames:*", "poses:*"]}
+trace: {user: ["frames:*", "poses:*", "frames_inside:*"]}
 measure:
   paths:
     loop: {key: id, events: [camera/frames:put, tracker/frames:got, actuator/poses:got]}
@@ -86,6 +86,15 @@ def times(run: Run, table: str) -> dict[int, int]:
     found = run.relation(table).project("id, ts").fetchall()
     assert len(found) == FRAMES
     return dict(found)
+
+
+def intervals(run: Run, table: str) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Begins and ends by process and id."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    rows = run.relation(table).project("process::VARCHAR, id, start, ts").fetchall()
+    for process, number, start, end in rows:
+        found.setdefault((process, number), []).append((start, end))
+    return found
 
 
 def test_items_of_another_host_are_got_recorded_and_accounted_for(machine: Machine) -> None:
@@ -121,6 +130,49 @@ def test_items_of_another_host_are_got_recorded_and_accounted_for(machine: Machi
     assert counts["frames"]["put"] == FRAMES and counts["frames"]["dropped"] == 0
     collected = run.relation("frames.collected").project("process::VARCHAR").fetchall()
     assert len(collected) == counts["frames"]["collected"]
+    threads = channels["threads"]
+    services = [each for each in threads if each["component"].startswith("_")]
+    # Two of each channel's home, and two of its mirror.
+    assert len(services) == 8 and len(threads) == 8 + 3
+    for each in threads:
+        parts = ["application", "blocked", "runtime", "messaging"]
+        spent = [each[f"{part}_ns"] for part in parts]
+        assert sum(spent) == each["time_ns"] and min(spent) >= 0 and each["missing"] == 0
+        assert 0 <= each["memory_ns"] + each["synchronisation_ns"] <= each["runtime_ns"]
+        assert 0 <= each["messaging_synchronisation_ns"] <= each["messaging_ns"]
+        # A service has no application, and no program sends messages.
+        assert not (each["application_ns"] if each in services else each["messaging_ns"])
+    # The home has sent each item, and the mirror has received it, before it is there.
+    messages = intervals(run, "frames.message")
+    for number in range(FRAMES):
+        for relays in (("_channels-h1", 1), ("_channels-h2", 2)):
+            within = (
+                sent[number] <= start and end <= received[number] for start, end in messages[relays]
+            )
+            assert any(within), (number, relays)
+    # A place is taken for each item here and there, and freed when it is collected.
+    memory = intervals(run, "frames_inside.memory")
+    home = sum(len(memory[key]) for key in memory if key[0] in ("camera", "_channels-h1"))
+    assert home == FRAMES + counts["frames"]["collected"]
+    # The parts of each item's way, from the same events.
+    parts = {each["channel"]: each for each in channels["remote_items"]}
+    assert {name: each["component"] for name, each in parts.items()} == {
+        "frames": "tracker",
+        "poses": "actuator",
+    }
+    frames = parts["frames"]
+    assert (frames["items"], frames["undecided_sent"], frames["missing"]) == (FRAMES, 0, 0)
+    for name, (start, end) in {
+        "put_to_sent": (put, sent),
+        "sent_to_received": (sent, received),
+        "received_to_got": (received, got),
+        "whole": (put, got),
+    }.items():
+        lengths = sorted(end[number] - start[number] for number in range(FRAMES))
+        part = frames[name]
+        assert (part["items"], part["max_ns"]) == (FRAMES, lengths[-1])
+        assert part["p50_ns"] == lengths[FRAMES // 2 - 1] and part["err_ns"] > 0
+    assert "frames of h1 → tracker of h2" in done.stdout
     uses = {(each["component"], each["channel"], each["event"]) for each in channels["uses"]}
     assert uses == {
         ("camera", "frames", "put"),

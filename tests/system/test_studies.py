@@ -69,6 +69,14 @@ def test_frames_take_longer_until_the_window_has_grown(machine: Machine, results
 
 
 @pytest.mark.usefixtures("root")
+def test_each_turn_of_a_thread_beside_busy_ones_is_told(machine: Machine, results: Read) -> None:
+    (point,) = study(machine, results, "responsiveness", "policy=batch", "iterations=40")
+    values = point["values"]
+    assert values["late_p50"]["count"] == 40 and values["late_p99"]["value"] > 0
+    assert values["waited"]["count"] == 1 and values["waited"]["value"] > 0
+
+
+@pytest.mark.usefixtures("root")
 def test_what_is_received_was_sent(machine: Machine, results: Read) -> None:
     # `make soak` has a second size of block, which is more of the same.
     blocks = ["8KiB", "1KiB"][: cases(1, 2)]
