@@ -106,7 +106,7 @@ def part(part: RemotePart) -> tuple[int, dict[str, int | None], int | None]:
 
 
 def expected(lengths: list[int], error: Callable[[int], int]) -> Any:
-    """Of the number of items, the statistics by nearest rank, and the largest maximum error."""
+    """The number of items, the statistics by nearest rank, and the largest maximum error."""
     lengths, n = sorted(lengths), len(lengths)
     if not n:
         return 0, {"p50": None, "p99": None, "max": None}, None
@@ -209,7 +209,7 @@ def plain(time: int, host: str, thread: int, transit: int = 500 * US, reader: in
 
 
 def without_put(ways: Iterable[Way]) -> list[Way]:
-    """Of several ways of an item all but the first have no put of their own."""
+    """The ways where, of several of an item, all but the first have no put of their own."""
     seen: set[int] = set()
     found = []
     for way in ways:

@@ -25,8 +25,8 @@ _CHANNELS = [0, 1]
 _RANGES = [0.0, 180.0, 0.0, 256.0]
 # A model's colour has so much of its neighbours in each direction, because light varies.
 _SPREAD = cv2.getGaussianKernel(3, 0.6)
-# Of the ratio, from which on a pixel is taken for the object's. The model's own colour has more
-# even where there is nothing else, and a neighbour of it less where it is most of the picture.
+# A pixel with at least this ratio is taken for the object's. The model's own colour has more even
+# where there is nothing else, and a neighbour of it less where it is most of the picture.
 _LEAST_RATIO = 0.25
 
 

@@ -111,7 +111,14 @@ class TimedSource(Source):
     )
     duration_s: float = Field(10, gt=0, description="how long it gives pictures, in s")
     width: int = Field(640, ge=16, le=8192, description="a picture's width in pixels")
-    height: int = Field(480, ge=16, le=8192, description="its height")
+    height: int | None = Field(
+        None, ge=12, le=8192, description="its height; none: three quarters of the width"
+    )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self.width, self.height or round(self.width * 3 / 4)
 
     def turns(self) -> Iterator[tuple[int, float]]:
         """The number of each picture, and how many seconds it is after the first one."""
@@ -140,7 +147,7 @@ class SceneSettings(TimedSource):
     )
 
     def contents(self) -> Iterator[Content]:
-        optics = Optics(self.width, self.height)
+        optics = Optics(*self.shape)
         scene = Scene(optics, Motion(self.amplitude_deg, self.period_s))
         pose, swing = Pose(0, 0, 1), self.period_s
         made = [scene.picture(pose, swing * each / self.prepared) for each in range(self.prepared)]
@@ -152,7 +159,8 @@ class CanvasSettings(TimedSource):
     """Black pictures."""
 
     def contents(self) -> Iterator[Content]:
-        canvas = np.zeros((self.height, self.width, 3), np.uint8)
+        width, height = self.shape
+        canvas = np.zeros((height, width, 3), np.uint8)
         for _ in self.turns():
             yield canvas
 

@@ -273,12 +273,12 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
             f"{number(found.not_finite)} of {number(found.count)} numbers are not finite "
             "(NaN or infinite)"
         )
+    elif found.unknown:
+        reason = f"it is not known of {number(found.unknown)} threads"
     elif found.value is None:
         reason = (
             f"{found.stat} is beyond all numbers" if found.count else f"no {found.entity} was seen"
         )
-    elif found.unknown:
-        reason = f"it is not known of {number(found.unknown)} threads"
     elif found.missing:
         reason = f"{some_dropped(found.missing)} events may be missing from the trace"
     verdict = Verdict.UNKNOWN

@@ -11,7 +11,7 @@ from loopscope.experiment import Value
 
 _CLOCK = ("application_ns", "blocked_ns", "runtime_ns", "messaging_ns")
 _PROCESSOR = ("application_cpu_ns", "runtime_cpu_ns", "messaging_cpu_ns")
-# Of what a layer is a share.
+# The whole that a layer is a part of.
 _WHOLES = {
     **dict.fromkeys(_CLOCK, _CLOCK),
     **dict.fromkeys(_PROCESSOR, _PROCESSOR),
@@ -58,7 +58,7 @@ def measure_layer(value: Value, threads: Sequence[ThreadTimes]) -> tuple[ValueRe
     elif found.unknown:
         problems.append(
             f"value {value.name}: {value.layer} is not known of {found.unknown} of the "
-            f"{len(threads)} threads at channels; it is of the others"
+            f"{len(threads)} threads at channels"
         )
     lost = [each.missing for each in threads if each.missing != 0]
     if lost:
@@ -87,6 +87,7 @@ def measure_layer(value: Value, threads: Sequence[ThreadTimes]) -> tuple[ValueRe
 
 
 def _number(value: Value, found: Layer | None) -> int | float | None:
-    if found is None:
+    # What some threads do says nothing of the others.
+    if found is None or found.unknown:
         return None
     return found.percent if value.stat == "share" else found.ns

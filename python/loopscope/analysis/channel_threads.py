@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 THREAD = "repeat, host, process, pid, tid"
 _CALL, _MESSAGE, _MESSAGE_WAIT = "call", "message", "message_wait"
 _WAITS = ("get_wait", "put_wait", _MESSAGE_WAIT)
-# Of the group that has the channel's name and this behind it.
+# Events of the group that has the channel's name and this behind it.
 _INSIDE, _MEMORY, _SYNCHRONISATION = "_inside", "memory", "synchronisation"
 _Thread = tuple[int, str, str, int, int]
 
@@ -52,7 +52,7 @@ class _Intervals:
         return int(np.sum(self.end - self.start))
 
     def within(self, others: _Intervals) -> npt.NDArray[np.bool_]:
-        """Which of these begin in one of the others, shape (n,)."""
+        """Whether each of these begins in one of the others, shape (n,)."""
         before = np.searchsorted(others.start, self.start, side="right") - 1
         ends = np.append(others.end, np.iinfo(np.int64).min)
         return self.start < ends[before]

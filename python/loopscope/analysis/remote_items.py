@@ -75,11 +75,14 @@ class _Events:
         return _Events(self.id[places], self.ts[places], self.err[places])
 
     def last_before(self, id: npt.NDArray[np.int64], latest: Nanoseconds, apart: bool) -> Places:
-        """Of each id the last of these events that is not later; `apart`: than it may be."""
+        """The last of these events of each id that is not later than `latest`.
+
+        `apart`: by its earliest possible instant.
+        """
         earliest = self.ts - self.err if apart else self.ts
         n = len(self)
         every_id, every_at = np.concatenate([self.id, id]), np.concatenate([earliest, latest])
-        # Of the same instant these events come first.
+        # These events come before what asks for the same instant.
         asks = np.arange(len(every_id)) >= n
         order = np.lexsort((asks, every_at, every_id))
         place = np.where(order < n, np.arange(len(order)), NONE)

@@ -6,7 +6,6 @@ from loopscope.analysis.channel_layers import Layer, layer
 from loopscope.analysis.channel_result import ChannelUse, ThreadTimes
 from loopscope.analysis.quantity_text import duration, number, quantity
 from loopscope.analysis.results import Results
-from loopscope.experiment import LAYERS
 from loopscope.report.link_rows import Row, Table
 from loopscope.report.remote_item_rows import remote_item_table
 from loopscope.report.rows import ABSENT, Cell
@@ -129,13 +128,10 @@ def _times(of: ThreadTimes) -> tuple[Cell, ...]:
 def _layers(results: Results) -> Table:
     threads = results.channels.threads if results.channels else ()
     note = (
-        "Of all threads together. CPU time is where the kernel's events tell it; memory is the "
-        "taking and freeing of items' places, synchronisation that of locks and the waking of "
+        "Sums of all threads; CPU time of those of which the kernel's events tell it. Memory is "
+        "the taking and freeing of items' places, synchronisation that of locks and the waking of "
         "others, both in the layer's time, with what recording them takes."
     )
-    unknown = [each for each in (layer(threads, name) for name in LAYERS) if each and each.unknown]
-    if unknown:
-        note += f" Of {unknown[0].unknown} threads the CPU time is not known."
     rows = tuple(
         Row(name, tuple(_part(layer(threads, each) if each else None) for each in (name, *inside)))
         for name, inside in _INSIDE.items()
@@ -150,7 +146,12 @@ def _layers(results: Results) -> Table:
 
 
 def _part(of: Layer | None) -> Cell:
-    return Cell(ABSENT, None) if of is None else Cell(_with_share(of.ns, of.whole_ns), of.ns)
+    if of is None:
+        return Cell(ABSENT, None)
+    if of.unknown:
+        # What they share says nothing of the other threads.
+        return Cell(f"{duration(of.ns)} of {of.threads} threads", of.ns)
+    return Cell(_with_share(of.ns, of.whole_ns), of.ns)
 
 
 def _with_share(ns: int, whole_ns: int) -> str:

@@ -223,7 +223,7 @@ class _Chains:
         self.nodes = len(self.layer)
 
     def neighbours(self, before: bool) -> list[list[int]]:
-        """Of each node those in the layer before or after it."""
+        """The neighbours of each node in the layer before or after it."""
         found: list[list[int]] = [[] for _ in range(self.nodes)]
         for start, end in self.steps:
             found[end if before else start].append(start if before else end)

@@ -49,7 +49,7 @@ def has_graph(results: Results) -> bool:
 
 
 def chart(results: Results, repeat: int | None = None) -> Chart:
-    """Of one repeat, by default the first. Raises `FigureError`."""
+    """The graph of one repeat, by default the first. Raises `FigureError`."""
     channels = results.channels
     uses = channels.uses if channels else ()
     shown = min((each.repeat for each in uses), default=1) if repeat is None else repeat
@@ -145,7 +145,7 @@ def _diagram(
 
 
 def _arrow(way: Way, use: ChannelUse, text: str, room: float) -> Arrow:
-    """Beside its thread it is level for as long as its text is."""
+    """The arrow of an edge, which is level at its thread for as long as its text is."""
     (start_x, start_y), *_, (end_x, end_y) = way.corners
     puts = use.event == "put"
     text_at = (start_x + 3, start_y) if puts else (end_x - room, end_y)
