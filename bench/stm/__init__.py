@@ -1,4 +1,4 @@
-"""How long an item is on its way, by space-time memory and by others."""
+"""What items cost in time, memory and CPU time, by space-time memory and by others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stm import hosts, latency
+from stm import hosts, latency, many, memory, video
 
 FIGURES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "stm-latency": latency.measure,
     "stm-hosts": hosts.measure,
+    "stm-many": many.measure,
+    "stm-memory": memory.measure,
+    "stm-video": video.measure,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ def measure(folder: Path) -> dict[str, Any]:
     return program.measured("stm-latency", KINDS, summary)
 
 
-def summary(kind: str, values: program.Values) -> dict[str, Any]:
+def summary(
+    kind: str, values: program.Values, kinds: Mapping[str, tuple[int, str]] = KINDS
+) -> dict[str, Any]:
     """The rounds' medians and ranges; ratios are to the floor of the same round."""
     each = values[kind]
     summed: dict[str, Any] = {part: spread(each[part]) for part in PARTS}
-    floor = values.get(KINDS[kind][1])
+    floor = values.get(kinds[kind][1])
     if floor is not None:
         summed["more_ns"] = spread(
             [mine - its for mine, its in zip(each["p50_ns"], floor["p50_ns"], strict=False)]

@@ -8,12 +8,9 @@ mod peer;
 mod stm;
 mod tcp;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use crate::far::{self, Far};
 
 /// Bytes of an item.
 const BYTES: usize = 4096;
@@ -28,39 +25,6 @@ pub trait End {
     fn put(&mut self, number: u64);
     /// Waits for the next item and returns its number.
     fn get(&mut self) -> u64;
-}
-
-/// The process of the far host. It ends when this is dropped.
-struct Far {
-    child: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Far {
-    fn start(kind: &str, count: u64, address: &str) -> Far {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([&format!("far-{kind}"), &count.to_string(), address])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let says = BufReader::new(child.stdout.take().unwrap());
-        Far { child, says }
-    }
-
-    /// The line that the far host prints next.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.says.read_line(&mut line).unwrap();
-        line.trim().into()
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        _ = self.child.wait();
-    }
 }
 
 /// Measures a kind such as `ping-tcp` and returns JSON; None: there is no such kind.
@@ -85,8 +49,6 @@ pub fn near(kind: &str, count: u64) -> Option<String> {
 
 /// Is the far host, until the near one ends.
 pub fn far(kind: &str, count: u64, address: &str) {
-    set_pdeathsig(Signal::SIGKILL).unwrap();
-    crate::stay_on(crate::last());
     let (mode, transport) = kind.split_once('-').unwrap();
     let mut end = match transport {
         "tcp" => tcp::far(address),
@@ -105,7 +67,7 @@ pub fn far(kind: &str, count: u64, address: &str) {
         end.put(begin.elapsed().as_nanos() as u64);
     }
     // What was put last has to be sent.
-    _ = std::io::stdin().read(&mut [0]);
+    far::wait_for_end();
 }
 
 fn ping(end: &mut dyn End, count: u64) -> String {

@@ -1,15 +1,20 @@
 //! How long an item is on its way from one thread to another, by space-time memory and by others.
 //!
-//! `stm-bench KIND COUNT` prints percentiles of COUNT items as JSON. The threads are on the first and the
-//! last processor and reach what they share as two processes would. An item has the counter as it was
-//! before it was put; its latency ends when its reader has its first bytes.
+//! `stm-bench KIND COUNT` prints percentiles of COUNT items as JSON. The threads are on the first
+//! and the last processor and reach what they share as two processes would. An item has the counter
+//! as it was before it was put; its latency ends when its reader has its first bytes.
 //!
 //! `stm-bench hosts-KIND COUNT` does the same between two hosts, which [`hosts`] describes.
+//! [`memory`] and [`video`] say what else is measured.
 
 mod bare;
+mod far;
 mod hosts;
+mod many;
+mod memory;
 mod peers;
 mod stm;
+mod video;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,10 +57,20 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let (Some(kind), Some(address)) = (kind.strip_prefix("far-"), address) {
-        hosts::far(kind, count, address);
+        far::begin();
+        match kind.strip_prefix("video-") {
+            Some(kind) => video::far(kind, count, address),
+            None => hosts::far(kind, count, address),
+        }
         return ExitCode::SUCCESS;
     }
-    if let Some(found) = kind.strip_prefix("hosts-").and_then(|kind| hosts::near(kind, count)) {
+    let found = match kind.split_once('-') {
+        Some(("hosts", kind)) => hosts::near(kind, count),
+        Some(("memory", kind)) => memory::measured(kind, count as u32),
+        Some(("video", kind)) => video::near(kind, count),
+        _ => None,
+    };
+    if let Some(found) = found {
         println!("{found}");
         return ExitCode::SUCCESS;
     }
@@ -63,6 +78,10 @@ fn main() -> ExitCode {
     let (ends, gap) = match &kind[..] {
         "polled-bare" => (bare::polled(small), POLLED_GAP),
         "polled-look" => (stm::looks(small), POLLED_GAP),
+        "many-none" => (stm::looks(small), POLLED_GAP),
+        "many-channels" => (many::channels(small), POLLED_GAP),
+        "many-in-turn" => (many::channels_in_turn(small), POLLED_GAP),
+        "many-consumers" => (many::consumers(small), POLLED_GAP),
         "polled-unseen" => (stm::polled(small), POLLED_GAP),
         "polled-iceoryx2" => (peers::polled(small), POLLED_GAP),
         "polled-4k-bare" => (bare::polled(4096), POLLED_GAP),

@@ -5,12 +5,15 @@ use loopscope_stm_shared::{Files, Input, Options, Output, Shared, Until};
 
 use crate::{Ends, counter_of, item};
 
-/// A channel of 16 items that drops the oldest, opened once for each end.
-fn channel(bytes: usize) -> [Shared; 2] {
+/// Input connections that there may be.
+pub const INPUTS: u32 = 16;
+
+/// A channel of 16 items that drops the oldest, opened so many times.
+pub fn channel<const OPENED: usize>(bytes: usize, inputs: u32) -> [Shared; OPENED] {
     let config = Config {
         capacity: 16,
         slots: 20,
-        inputs: 16,
+        inputs,
         outputs: 4,
         loans: 1,
         ahead: 64,
@@ -18,13 +21,13 @@ fn channel(bytes: usize) -> [Shared; 2] {
         orphans: Orphans::Discard,
         full: Full::Drop,
     };
-    let options = Options { config, item_bytes: bytes as u32, processes: 4 };
+    let options = Options { config, item_bytes: bytes as u32, processes: OPENED as u32 };
     let files = Files::create(&options).unwrap();
-    [(); 2].map(|()| Shared::open(&files.control, &files.payload).unwrap())
+    [(); OPENED].map(|()| Shared::open(&files.control, &files.payload).unwrap())
 }
 
-fn ends(bytes: usize, receiver: fn(Input, usize) -> crate::Receive) -> Ends {
-    let [writer, reader] = channel(bytes);
+fn ends(channel: [Shared; 2], bytes: usize, receiver: fn(Input, usize) -> crate::Receive) -> Ends {
+    let [writer, reader] = channel;
     Ends {
         sender: Box::new(move || {
             let (mut output, mut time): (Output, Time) = (writer.output().unwrap(), 0);
@@ -40,7 +43,12 @@ fn ends(bytes: usize, receiver: fn(Input, usize) -> crate::Receive) -> Ends {
 
 /// The newest item is copied.
 pub fn looks(bytes: usize) -> Ends {
-    ends(bytes, |mut input, bytes| {
+    looks_of(channel(bytes, INPUTS), bytes)
+}
+
+/// The same of a channel that one end each has opened.
+pub fn looks_of(channel: [Shared; 2], bytes: usize) -> Ends {
+    ends(channel, bytes, |mut input, bytes| {
         let (mut buffer, mut last) = (vec![0; bytes], Time::MIN);
         Box::new(move || {
             last = input.look(Some(last), &mut buffer).ok()?.time;
@@ -51,14 +59,14 @@ pub fn looks(bytes: usize) -> Ends {
 
 /// The newest unseen item is held.
 pub fn polled(bytes: usize) -> Ends {
-    ends(bytes, |mut input, _| {
+    ends(channel(bytes, INPUTS), bytes, |mut input, _| {
         Box::new(move || Some(counter_of(&input.get(Which::Unseen, Until::Now).ok()?)))
     })
 }
 
 /// The same, by a thread that sleeps until there is one.
 pub fn blocked(bytes: usize) -> Ends {
-    ends(bytes, |mut input, _| {
+    ends(channel(bytes, INPUTS), bytes, |mut input, _| {
         Box::new(move || Some(counter_of(&input.get(Which::Unseen, Until::Forever).ok()?)))
     })
 }

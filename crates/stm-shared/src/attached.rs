@@ -14,10 +14,8 @@ use crate::events::{Call, Calling, Events, Interval, Relay, Spell};
 use crate::lock::{self, Left, Word as _};
 use crate::mapping::{Control, Own, Payload, Words};
 use crate::newest::Seen;
+use crate::output::now_ns;
 use crate::{futex, parties};
-
-/// Time between two looks for processes that were killed while they had items or slots.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Until when an operation waits that is not possible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +58,6 @@ pub(crate) struct Attached {
     pub(crate) owner: u32,
     pub(crate) channel: Mutex<Channel<Words>>,
     pub(crate) config: Config,
-    /// When this process last looked for processes that were killed.
-    pub(crate) looked: Mutex<Instant>,
     /// It has the items of a channel on another host.
     pub(crate) is_mirror: bool,
     /// What is recorded; None where the channel has no name that events can have.
@@ -223,7 +219,7 @@ impl Attached {
             let left = match until {
                 Until::Now => Duration::ZERO,
                 Until::Deadline(at) => at.saturating_duration_since(Instant::now()),
-                Until::Forever => LOOK_EVERY,
+                Until::Forever => parties::LOOK_EVERY,
             };
             if left.is_zero() {
                 break Err(error);
@@ -231,7 +227,7 @@ impl Attached {
             if begun.is_none() {
                 begun = recorded.inspect(|wait| wait.begins());
             }
-            futex::wait(signal, value, left.min(LOOK_EVERY));
+            futex::wait(signal, value, left.min(parties::next_look(&head.looked, now_ns())));
         };
         if let Some(wait) = begun {
             wait.ends(done.as_ref().ok().and_then(time_of));
@@ -239,16 +235,11 @@ impl Attached {
         done
     }
 
-    /// Ends the connections of processes that were killed, if it last did so some time ago; whether there
-    /// were any.
+    /// Ends the connections of processes that were killed, if nobody has looked for them lately; whether
+    /// there were any.
     pub(crate) fn looks(&self) -> Result<bool, Unusable> {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked.elapsed() < LOOK_EVERY {
-            return Ok(false);
-        }
-        *looked = Instant::now();
-        drop(looked);
-        Ok(self.reap()? > 0)
+        let looked = &self.control.head().looked;
+        Ok(parties::may_look(looked, now_ns()) && self.reap()? > 0)
     }
 
     /// Ends the connections of processes that were killed; how many there were.
@@ -258,7 +249,10 @@ impl Attached {
             self.operate(Changes::Nothing, |channel| never((channel.inputs(), channel.outputs())))?;
         let owners = inputs.iter().map(|each| each.owner);
         let owners: BTreeSet<_> = owners.chain(outputs.iter().map(|each| each.owner)).collect();
-        let gone: Vec<_> = owners.into_iter().filter(|of| parties::is_gone(entries, *of)).collect();
+        // Asked after the connections: who made one has an entry, unless it has left since.
+        let there = parties::ended(entries, self.owner);
+        let gone: Vec<_> =
+            owners.into_iter().filter(|of| there.get(of).is_none_or(|ended| *ended)).collect();
         let mut ended = 0;
         if !gone.is_empty() {
             let Ok(count) = self.operate(Changes::All, |channel| {
@@ -266,7 +260,7 @@ impl Attached {
             })?;
             ended = count;
         }
-        parties::leave_all_gone(entries);
+        there.iter().filter(|each| *each.1).for_each(|each| parties::leave(entries, *each.0));
         Ok(ended)
     }
 }

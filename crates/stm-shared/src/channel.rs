@@ -5,7 +5,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 
@@ -165,10 +164,8 @@ impl Shared {
             channel.watch_slots(watch);
         }
         let channel = Mutex::new(channel);
-        let looked = Mutex::new(Instant::now());
         let is_mirror = control.head().is_mirror.load(Ordering::Relaxed) != 0;
-        let inner =
-            Attached { control, payload, own, owner, channel, config, looked, events, is_mirror };
+        let inner = Attached { control, payload, own, owner, channel, config, events, is_mirror };
         Ok(Shared { inner: Arc::new(inner) })
     }
 
@@ -228,7 +225,7 @@ impl Shared {
 
     /// Ends the connections of processes that were killed; how many there were.
     ///
-    /// An operation that waits does this every 50 ms, and a service as soon as a process ends.
+    /// One of the operations that wait does this every 50 ms, and a service as soon as a process ends.
     ///
     /// # Errors
     /// The channel cannot be used.

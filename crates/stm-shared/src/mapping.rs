@@ -89,6 +89,8 @@ pub(crate) struct Head {
     pub(crate) parties: AtomicU64,
     /// 1: it has the items of a channel on another host.
     pub(crate) is_mirror: AtomicU64,
+    /// When one of the processes last looked for processes that were killed: CLOCK_MONOTONIC, ns.
+    pub(crate) looked: AtomicU64,
     pub(crate) lock: Line,
     /// Changes when a get may succeed that could not before.
     pub(crate) came: Line,

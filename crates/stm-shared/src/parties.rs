@@ -3,9 +3,11 @@
 //! An entry has the number of a process, when it was started, so that another process of the same
 //! number is not taken for it, and how often the entry was used before.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,6 +18,8 @@ const START_BITS: u32 = 32;
 const PID_BITS: u32 = 22;
 const PID: u64 = (1 << PID_BITS) - 1;
 const PLACE_BITS: u32 = 16;
+/// Time between two looks for processes that were killed while they had items or slots.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Most entries that there may be.
 pub(crate) const MOST: u32 = 1 << 12;
 
@@ -120,14 +124,37 @@ pub(crate) fn leave(entries: &[AtomicU64], of: u32) {
     }
 }
 
-/// Frees the entries of processes that have ended, and whose connections have.
-pub(crate) fn leave_all_gone(entries: &[AtomicU64]) {
-    for (place, entry) in entries.iter().enumerate() {
+/// The owners that use the channel, and whether the process of each has ended; `own` has not.
+pub(crate) fn ended(entries: &[AtomicU64], own: u32) -> BTreeMap<u32, bool> {
+    let owners = entries.iter().enumerate().filter_map(|(place, entry)| {
         let seen = entry.load(Ordering::Relaxed);
-        if Process::of(seen).is_some_and(Process::is_gone) {
-            leave(entries, owner(place, seen));
-        }
-    }
+        let (process, of) = (Process::of(seen)?, owner(place, seen));
+        Some((of, of != own && process.is_gone()))
+    });
+    owners.collect()
+}
+
+/// Whether it is time to look for processes that have ended; then the caller has to.
+///
+/// Asking the kernel costs several system calls for each process, so one of those that wait does it for
+/// all of them. If it is killed meanwhile, another one looks the next time. `looked`: when one did last;
+/// `now_ns`: CLOCK_MONOTONIC.
+pub(crate) fn may_look(looked: &AtomicU64, now_ns: i64) -> bool {
+    let (last, now) = (looked.load(Ordering::Relaxed), now_ns.cast_unsigned());
+    // The word tells of nothing else, so nothing has to be ordered.
+    since(last, now) >= LOOK_EVERY
+        && looked.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// How long it is until somebody has to look again, at least a millisecond.
+pub(crate) fn next_look(looked: &AtomicU64, now_ns: i64) -> Duration {
+    let passed = since(looked.load(Ordering::Relaxed), now_ns.cast_unsigned());
+    LOOK_EVERY.saturating_sub(passed).max(Duration::from_millis(1))
+}
+
+/// Time between two instants, ns; long where the first one is yet to come, which is not true.
+fn since(last: u64, now: u64) -> Duration {
+    Duration::from_nanos(now.wrapping_sub(last))
 }
 
 /// The processes that there are.
@@ -154,4 +181,33 @@ fn place(owner: u32) -> usize {
 fn owner(place: usize, entry: u64) -> u32 {
     let uses = (entry >> (START_BITS + PID_BITS)) as u32;
     uses << PLACE_BITS | (place as u32 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: i64 = LOOK_EVERY.as_nanos() as i64;
+
+    #[test]
+    fn one_of_those_that_wait_looks_for_all_of_them_each_time() {
+        let looked = AtomicU64::new(1000);
+        assert!(!may_look(&looked, 1000 + EVERY - 1));
+        assert_eq!(next_look(&looked, 1000 + EVERY / 2), LOOK_EVERY / 2);
+        let due = 1000 + EVERY;
+        let turns = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| may_look(&looked, due))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|turn| *turn).count()
+        });
+        assert_eq!(turns, 1);
+        assert_eq!(next_look(&looked, due), LOOK_EVERY);
+        assert!(may_look(&looked, due + EVERY));
+    }
+
+    #[test]
+    fn an_instant_that_is_yet_to_come_keeps_nobody_from_looking() {
+        let looked = AtomicU64::new(i64::MAX as u64);
+        assert_eq!(next_look(&looked, 1000), Duration::from_millis(1));
+        assert!(may_look(&looked, 1000) && !may_look(&looked, 1001));
+    }
 }

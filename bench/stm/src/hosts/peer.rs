@@ -10,7 +10,8 @@ use zenoh::qos::CongestionControl;
 use zenoh::sample::Sample;
 use zenoh::{Config, Session, Wait as _};
 
-use super::{BYTES, End, Far, LISTEN};
+use super::{BYTES, End, LISTEN};
+use crate::far::Far;
 
 const THERE: &str = "stm-bench/there";
 const BACK: &str = "stm-bench/back";
@@ -24,7 +25,7 @@ struct Zenoh {
 
 impl Zenoh {
     /// Waits until the other host gets what this one sends.
-    fn new(session: Session, [own, others]: [&'static str; 2], mode: &str) -> Box<dyn End> {
+    fn end(session: Session, [own, others]: [&'static str; 2], mode: &str) -> Box<dyn End> {
         let subscriber = session.declare_subscriber(others).with(FifoChannel::new(64));
         let subscriber = subscriber.wait().unwrap();
         let publisher = session.declare_publisher(own);
@@ -68,9 +69,9 @@ pub fn near(start: impl FnOnce(&str) -> Far, mode: &str) -> (Box<dyn End>, Far) 
     let endpoint = format!("tcp/{address}");
     let session = session(&format!("[\"{endpoint}\"]"), "[]");
     let far = start(&endpoint);
-    (Zenoh::new(session, [THERE, BACK], mode), far)
+    (Zenoh::end(session, [THERE, BACK], mode), far)
 }
 
 pub fn far(endpoint: &str, mode: &str) -> Box<dyn End> {
-    Zenoh::new(session("[]", &format!("[\"{endpoint}\"]")), [BACK, THERE], mode)
+    Zenoh::end(session("[]", &format!("[\"{endpoint}\"]")), [BACK, THERE], mode)
 }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::thread;
 
 use loopscope_stm::{Config, From, Full, Orphans, Time, Which};
 use loopscope_stm_link::{Homes, Key, Transport, mirror};
-use loopscope_stm_shared::{Client, Input, Opener, Options, Output, Service, Until};
+use loopscope_stm_shared::{Client, Input, Opener, Options, Output, Until};
 
-use super::{BYTES, End, Far, LISTEN};
+use super::{BYTES, End, LISTEN};
+use crate::far::{self, Far};
 
 const THERE: &str = "there";
 const BACK: &str = "back";
@@ -47,8 +47,7 @@ impl Host {
     fn new(own: &str, others: &'static str) -> Host {
         let key = || Transport::new(Key::new(vec![7; 32]).unwrap(), None).unwrap();
         let report = |what: &str| eprintln!("stm-bench: {what}");
-        let path = PathBuf::from(format!("@stm-bench-{}", std::process::id()));
-        let mut service = Service::listen(&path).unwrap();
+        let (mut service, path) = far::service();
         let channels = service.channels();
         let other: Arc<OnceLock<SocketAddr>> = Arc::default();
         let (known, mirrors) = (Arc::clone(&other), channels.clone());
@@ -57,10 +56,7 @@ impl Host {
             mirror(&mirrors, others, address, &key(), create, report)
         });
         service.knows_elsewhere(BTreeMap::from([(others.into(), opener)]));
-        thread::spawn(move || {
-            let (until, _end) = std::io::pipe().unwrap();
-            service.serve(until)
-        });
+        far::serve(service);
         Client::connect(&path).unwrap().create(own, &OPTIONS).unwrap();
         let homes = Homes::listen(LISTEN.parse().unwrap()).unwrap();
         let home = homes.address().unwrap();

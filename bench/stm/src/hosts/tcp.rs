@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use super::{BYTES, End, Far, LISTEN};
+use super::{BYTES, End, LISTEN};
+use crate::far::Far;
 
 struct Tcp {
     stream: TcpStream,
@@ -11,7 +12,7 @@ struct Tcp {
 }
 
 impl Tcp {
-    fn new(stream: TcpStream) -> Box<dyn End> {
+    fn end(stream: TcpStream) -> Box<dyn End> {
         stream.set_nodelay(true).unwrap();
         Box::new(Tcp { stream, bytes: [0; BYTES] })
     }
@@ -31,9 +32,9 @@ impl End for Tcp {
 pub fn near(start: impl FnOnce(&str) -> Far) -> (Box<dyn End>, Far) {
     let listener = TcpListener::bind(LISTEN).unwrap();
     let far = start(&listener.local_addr().unwrap().to_string());
-    (Tcp::new(listener.accept().unwrap().0), far)
+    (Tcp::end(listener.accept().unwrap().0), far)
 }
 
 pub fn far(address: &str) -> Box<dyn End> {
-    Tcp::new(TcpStream::connect(address).unwrap())
+    Tcp::end(TcpStream::connect(address).unwrap())
 }
