@@ -40,7 +40,7 @@ const ITEMS: &str = "memfd:loopscope-stm-items";
 struct Sent {
     /// CPU time of writing it.
     writing: Duration,
-    /// Of handing it over.
+    /// CPU time of handing it over.
     took: Duration,
 }
 
