@@ -40,7 +40,7 @@ const ITEMS: &str = "memfd:loopscope-stm-items";
 struct Sent {
     /// CPU time of writing it.
     writing: Duration,
-    /// CPU time of handing it over.
+    /// How long handing it over took.
     took: Duration,
 }
 
