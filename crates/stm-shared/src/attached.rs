@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use loopscope_stm::{Channel, Config, NewItem, Slot, Time};
 
+use crate::clock::now_ns;
 use crate::error::Unusable;
 use crate::events::{Call, Calling, Events, Interval, Relay, Spell};
 use crate::lock::{self, Left, Word as _};
 use crate::mapping::{Control, Own, Payload, Words};
 use crate::newest::Seen;
-use crate::output::now_ns;
 use crate::{futex, parties};
 
 /// Until when an operation waits that is not possible yet.

@@ -10,9 +10,9 @@ use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
 
 use crate::attached::{Changes, never};
 use crate::channel::{Files, Shared};
+use crate::clock::now_ns;
 use crate::error::FileError;
 use crate::mapping::Words;
-use crate::output::now_ns;
 use crate::parties::{self, Process};
 use crate::wire::{Connected, Held, Listed, Settings};
 

@@ -9,6 +9,7 @@ mod attached;
 mod channel;
 mod channels;
 mod client;
+mod clock;
 mod derive;
 mod error;
 mod events;

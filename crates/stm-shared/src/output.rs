@@ -4,9 +4,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use loopscope_stm::{Channel, NewItem, OutputId, Slot, Time};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::attached::{Attached, Awaited, Changes, Until};
+use crate::clock::now_ns;
 use crate::derive::Follower;
 use crate::error::{ConnectionError, PutError, Unusable};
 use crate::events::Call;
@@ -208,10 +208,4 @@ impl Drop for Loan {
 
 fn new_item(time: Time, half_width: u32, length: u32) -> NewItem {
     NewItem { time, half_width, length, put_ns: now_ns(), put_error_ns: 0 }
-}
-
-/// CLOCK_MONOTONIC, ns.
-pub(crate) fn now_ns() -> i64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

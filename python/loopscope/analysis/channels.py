@@ -7,8 +7,8 @@ from typing import Any
 
 from loopscope.analysis.channel_result import ChannelResult, ChannelsResult, ChannelUse
 from loopscope.analysis.channel_threads import THREAD, of_threads, read_threads
-from loopscope.analysis.remote_items import SERVICE, read_remote_items
-from loopscope.experiment import Channel
+from loopscope.analysis.remote_items import read_remote_items
+from loopscope.experiment import Channel, service
 from loopscope.strict_json import from_json
 from loopscope.timeline import Run, RunError
 
@@ -37,7 +37,7 @@ def _counts(run: Run, channels: Sequence[Channel]) -> tuple[list[ChannelResult],
     found, problems = [], []
     for repeat, directory in run.repeats.items():
         for home in dict.fromkeys(channel.home for channel in channels):
-            file = directory / f"hosts/{home}/components/{SERVICE}-{home}/files/channels.json"
+            file = directory / f"hosts/{home}/components/{service(home)}/files/channels.json"
             if not file.exists():
                 problems.append(
                     f"{home}, repeat {repeat}: the service of the channels left no account "

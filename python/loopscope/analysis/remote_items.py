@@ -28,6 +28,7 @@ from loopscope.analysis.channel_result import REMOTE_TIMES, RemoteItems, RemoteP
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.messages import counters
 from loopscope.analysis.missing_events import UNACCOUNTED, missing_events
+from loopscope.experiment import service
 from loopscope.timeline.relation import literal
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.intp]
     """Indexes of events, `NONE` where there is none."""
 
-SERVICE = "_channels"
-"""The component that serves a host's channels, before `-` and the host's name."""
 NONE = -1
 _Reader = tuple[str, str, int, int]
 """Host, component, process and thread."""
@@ -124,7 +123,7 @@ def _of_repeat(
 
 
 def _of_service(host: str) -> str:
-    return f"host = {literal(host)} AND process = {literal(f'{SERVICE}-{host}')}"
+    return f"host = {literal(host)} AND process = {literal(service(host))}"
 
 
 def _events(run: Run, table: str, repeat: int, where: str) -> _Events:
@@ -253,8 +252,8 @@ def _mirrors(run: Run, channel: Channel, repeat: int) -> set[str]:
 
 def _complete(run: Run, channel: Channel, hosts: set[str]) -> bool:
     """Whether no record of a sending or of its receiving is missing."""
-    entities = [(f"{SERVICE}-{channel.home}", f"{channel.name}:sent")]
-    entities += [(f"{SERVICE}-{host}", f"{channel.name}:received") for host in sorted(hosts)]
+    entities = [(service(channel.home), f"{channel.name}:sent")]
+    entities += [(service(host), f"{channel.name}:received") for host in sorted(hosts)]
     return all(missing_events(run, *each) == 0 for each in entities)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-SERVICE = "_channels"
-"""The component that serves a host's channels has this name, `-` and the host's behind it."""
 Layer = Literal[
     "application",
     "blocked",
@@ -50,7 +48,7 @@ def service(host: str) -> str:
     >>> service("h1")
     '_channels-h1'
     """
-    return f"{SERVICE}-{host}"
+    return f"_channels-{host}"
 
 
 def channels_document(channels: Iterable[Channel]) -> dict[str, Any]:

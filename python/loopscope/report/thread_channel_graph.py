@@ -1,6 +1,7 @@
 """The graph of threads and channels: who puts items into which channel, and who gets them.
 
-As figure 1 of Ramachandran et al., *Space-Time Memory* (PPoPP 1999).
+As figure 1 of Paul et al., *Performance Study of a Cluster Runtime System for Dynamic Interactive
+Stream-Oriented Applications* (ISPASS 2003).
 """
 
 from __future__ import annotations
