@@ -29,9 +29,16 @@ def test_a_file_keeps_its_meaning(file: Path, tmp_path: Path) -> None:
     read = ls.Experiment.from_file(file)
     again = ls.Experiment.from_yaml(read.to_yaml(), folder=read.folder)
     assert again == read and again.to_yaml() == read.to_yaml()
-    expected = load(file).to_manifest()
-    assert read.plan({}).to_manifest() == expected
-    assert ls.Experiment(folder=read.folder, **read.keys).plan({}).to_manifest() == expected
+    expected = meaning(load(file).to_manifest())
+    assert meaning(read.plan({}).to_manifest()) == expected
+    made = ls.Experiment(folder=read.folder, **read.keys)
+    assert meaning(made.plan({}).to_manifest()) == expected
+
+
+def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A plan without the places of its warnings: what is not a file has other ones."""
+    warnings = [each["message"] for each in manifest.get("warnings", [])]
+    return manifest | {"warnings": warnings}
 
 
 def test_values_that_look_like_others_keep_their_type() -> None:

@@ -50,15 +50,17 @@ while conn.recv(100):
 """
 READER = """
 import mmap, os, sys
+from resource import RUSAGE_THREAD, getrusage
 from loopscope_trace import flow_out
 
-done = flow_out("own", "read")
+done = flow_out("own", "read", slept="u32")
 path = sys.argv[1]
 file = os.open(path, os.O_RDONLY | os.O_DIRECT)
 room = mmap.mmap(-1, 4096)
 for number in range(100):
+    before = getrusage(RUSAGE_THREAD).ru_nvcsw
     os.preadv(file, [room], number % 16 * 4096)
-    done(number)
+    done(number, getrusage(RUSAGE_THREAD).ru_nvcsw - before)
 """
 TOLD = """
 name: told
@@ -166,8 +168,12 @@ def interrupts_of_a_device_have_events(run: Run, read: dict[str, Any]) -> None:
     if not read["watched"]["disk"]["events"]["fired"]:
         pytest.skip("SKIPPED LOUDLY: this machine's disk has no interrupt of a virtio device")
     fired = {number: (at, err) for number, at, err in events(run, "disk.fired", "reader")}
-    # The disk may be done before the thread sleeps.
-    assert len(fired) >= 50
+    # The disk may be done before the thread sleeps: then nothing wakes it.
+    rows = run.relation("own.read").project("id, slept").fetchall()
+    slept = {number for number, count in rows if count}
+    if not slept:
+        pytest.skip("SKIPPED LOUDLY: this machine's disk is always done before a thread sleeps")
+    assert len(fired.keys() & slept) > len(slept) / 2, (slept, fired)
     before = 0
     for number, at, err in read_at:
         if number in fired:
