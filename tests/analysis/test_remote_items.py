@@ -63,7 +63,7 @@ class Way:
     """By component and thread."""
     lost: set[str] = dataclasses.field(default_factory=set)
     thread: int = 11
-    """Of the home's service."""
+    """The thread of the home's service that sent it."""
 
     def rows(self) -> Iterable[Row]:
         if "put" not in self.lost:

@@ -22,6 +22,7 @@ from test_terminal import printed
 from loopscope.analysis import Results, analyse
 from loopscope.analysis.channel_result import ChannelResult, ChannelsResult, ChannelUse
 from loopscope.analysis.quantity_text import duration
+from loopscope.experiment import Experiment
 from loopscope.report import thread_channel_graph, write_report
 from loopscope.report.chart_page import page_figure
 from loopscope.report.diagram import Box, Diagram
@@ -237,7 +238,7 @@ class _Run:
         extra = [row for way in ways for row in way.rows()]
 
         class OfChannels(SyntheticRun):
-            def experiment(self):  # type: ignore[no-untyped-def]
+            def experiment(self) -> Experiment:
                 return dataclasses.replace(super().experiment(), channels=(FRAMES,))
 
         self.root = OfChannels(root, extra, HOSTS).write()
@@ -275,7 +276,8 @@ TIMES = ("p50_ns", "p99_ns", "max_ns", "err_ns")
 
 def test_the_terminal_has_the_table(made: _Run) -> None:
     text = made.terminal.split("Items to other hosts\n")[1]
-    first = made.results.channels.remote_items[0]  # type: ignore[union-attr]
+    assert made.results.channels is not None
+    first = made.results.channels.remote_items[0]
     lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
     assert lines[1][:4] == [
         "frames of h1 → reader-h2 of h2", "41", "0", duration(first.whole.times["p50"] or 0)
@@ -298,7 +300,8 @@ def test_the_bars_are_the_medians_one_after_the_other(made: _Run, tmp_path: Path
     assert code == 0, err
     figures = json.loads(made.page.scripts["figures"])
     bars = [each for each in figures["remote-items"]["data"] if each["type"] == "bar"]
-    first = made.results.channels.remote_items[0]  # type: ignore[union-attr]
+    assert made.results.channels is not None
+    first = made.results.channels.remote_items[0]
     medians = [getattr(first, name).times["p50"] for name in NAMES[1:]]
     shown = [(bar["base"][0], bar["x"][0]) for bar in bars[:3]]
     # In µs.

@@ -145,4 +145,4 @@ class ChannelsResult(Document):
     threads: tuple[ThreadTimes, ...]
     """Empty where the channels' calls were not recorded."""
     remote_items: tuple[RemoteItems, ...] = ()
-    """Of each reader on another host than the channel's home."""
+    """A result for each reader on another host than its channel's home."""

@@ -185,7 +185,7 @@ class ValueResult(Document):
     by_repeat: Annotated[Mapping[int, int | float | None] | None, OPTIONAL] = None
     """The value of each repeat alone, where there are several."""
     unknown: Annotated[int, UNLESS_EMPTY] = 0
-    """Of a layer: threads of which it is not known; then there is no value."""
+    """Threads of which a layer's time is not known; if there are any, there is no value."""
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,9 @@ class Way:
 @dataclass(frozen=True)
 class Drawing:
     centres: tuple[Place, ...]
-    """Of the nodes."""
+    """The centre of each node, in their order."""
     ways: tuple[Way, ...]
-    """Of the edges."""
+    """The way of each edge, in their order."""
     width: float
     height: float
 

@@ -104,7 +104,7 @@ def _graph(uses: Sequence[ChannelUse], channels: ChannelsResult) -> _Graph:
 def _diagram(
     graph: _Graph, channels: ChannelsResult, hosts: Sequence[str]
 ) -> tuple[Diagram, float, float]:
-    """And its width and height."""
+    """The drawing, its width and its height, in pixels."""
     known = every_thread(channels)
     lines, sizes = [], []
     for place, (node, is_thread) in enumerate(zip(graph.nodes, graph.is_thread, strict=True)):
