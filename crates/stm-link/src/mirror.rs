@@ -110,10 +110,11 @@ fn keep(
                 connected = Some(stream);
             }
             Ok(_) => {
+                // Those that are told must not get this mirror again.
+                channels.forget(name, life);
                 report(&format!(
                     "{name}: the home at {address} has another channel now; programs have to open it anew"
                 ));
-                channels.forget(name, life);
             }
             Err(error) if !is_said => {
                 report(&format!("{name}: the home at {address} does not answer: {error}"));
