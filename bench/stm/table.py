@@ -70,6 +70,21 @@ def _hosts(found: dict[str, Any]) -> Iterator[Row]:
         yield Row(kind, target, _speed(each), ratio, met)
 
 
+def _puts(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("puts to another host", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        times = " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us"))
+        measured = f"{times} µs, {each['mb_per_s']['median']:.1f} MB/s"
+        ratio, target, met = "", "", ""
+        if "share" in each:
+            ratio = "TCP {median:.1%} ({min:.1%} to {max:.1%})".format(**each["share"])
+            if kind.endswith("-4096"):
+                target, met = f"TCP {SHARE:.0%}", verdict(each["share"]["median"] >= SHARE)
+        yield Row(kind, target, measured, ratio, met)
+
+
 def _speed(each: dict[str, Any]) -> str:
     if "p50_us" in each:
         return " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us")) + " µs"
@@ -140,6 +155,7 @@ def notes(found: dict[str, Any]) -> Iterator[str]:
 PARTS = {
     "stm-latency": _latency,
     "stm-hosts": _hosts,
+    "stm-puts": _puts,
     "stm-many": _latency,
     "stm-memory": _memory,
     "stm-video": _video,

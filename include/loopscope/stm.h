@@ -105,7 +105,11 @@ void loopscope_stm_close(struct loopscope_stm_channel *channel);
 /* Bytes that an item may have: what was asked for, or up to 63 more. */
 size_t loopscope_stm_item_bytes(const struct loopscope_stm_channel *channel);
 
-/* A connection that puts items; opaque. */
+/*
+ * A connection that puts items; opaque. Where the channel's home is another host, it goes there: a put
+ * waits for the home's answer, a loan is memory of this process, and after the home has gone away the
+ * connection is of no use any more.
+ */
 struct loopscope_stm_output;
 
 int loopscope_stm_output(const struct loopscope_stm_channel *channel,
@@ -123,6 +127,14 @@ int loopscope_stm_put(struct loopscope_stm_output *output, int64_t time, uint32_
 
 /* Promises that the connection puts nothing below a time any more. */
 int loopscope_stm_bound(struct loopscope_stm_output *output, int64_t time);
+
+/*
+ * Times of items that the connection has put since the first call, and that were collected since the
+ * last one: their bytes are of no use to anybody any more. There are `count`, the lowest ones, and
+ * not more than `room`, for which there is memory at `times`.
+ */
+int loopscope_stm_collected(struct loopscope_stm_output *output, int64_t *times, size_t room,
+                            size_t *count);
 
 /* A connection that gets items; opaque. */
 struct loopscope_stm_input;

@@ -89,6 +89,22 @@ static void derived(struct loopscope_stm_service *service)
     IS(LOOPSCOPE_STM_OK, loopscope_stm_consume(of_frames, 3));
     IS(LOOPSCOPE_STM_NEVER, loopscope_stm_get(of_poses, 4, 0, &item));
     IS(LOOPSCOPE_STM_LATE, loopscope_stm_put(tracker, 4, 0, NULL, 0, 0));
+    /* What was put before the first question is not told. */
+    int64_t times[2];
+    size_t count = 9;
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_collected(camera, NULL, 0, &count));
+    IS(0, (int)count);
+    for (int64_t time = 5; time < 8; time++)
+        IS(LOOPSCOPE_STM_OK, loopscope_stm_put(camera, time, 0, NULL, 0, 0));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_consume_until(of_frames, 7));
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_collected(camera, times, 2, &count));
+    IS(2, (int)count);
+    IS(5, (int)times[0]);
+    IS(6, (int)times[1]);
+    IS(LOOPSCOPE_STM_OK, loopscope_stm_collected(camera, times, 2, &count));
+    IS(1, (int)count);
+    IS(7, (int)times[0]);
+    IS(LOOPSCOPE_STM_INVALID, loopscope_stm_collected(camera, times, 2, NULL));
     loopscope_stm_input_leave(of_poses);
     loopscope_stm_input_leave(of_frames);
     loopscope_stm_output_leave(tracker);

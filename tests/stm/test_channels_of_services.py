@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,15 @@ print("reads", flush=True)
 while True:
     with into.oldest() as item:
         into.consume_until(item.time)
+"""
+PRODUCER = """
+import itertools, sys
+
+from loopscope import stm
+
+out = stm.Service(sys.argv[1]).open("frames", puts=True).output()
+for number in itertools.count(int(sys.argv[2])):
+    out.put(number, number.to_bytes(8, "little") * (number % 12_500))
 """
 
 
@@ -119,8 +129,102 @@ def test_a_program_gets_what_another_services_program_puts(tmp_path: Path, key: 
             assert f"frames (home {home.address})" in table
             into.consume_until(5)
             wait_until("the home frees it", lambda: listed(home.path)["items"] == 0)
-            with pytest.raises(stm.StmError, match="items are put on the channel's home"):
+            # Programs of both hosts put.
+            elsewhere = stm.Service(away.path).open("frames", puts=True).output()
+            elsewhere.put(6, array("H", [1, 2, 3]))
+            with elsewhere.loan(3) as loan:
+                loan.view[:] = b"six"
+                with pytest.raises(stm.Exists):
+                    loan.put(6)
+                loan.view[:] = b"7th"
+                loan.put(7)
+            assert elsewhere.bound(7) == 7
+            with pytest.raises(stm.Late):
+                elsewhere.put(6, b"")
+            with into.get(6, timeout=10) as item:
+                assert item.view.cast("H").tolist() == [1, 2, 3]
+            with into.get(7, timeout=10) as item:
+                assert bytes(item.view) == b"7th" and item.age_ns >= -item.age_error_ns
+            with pytest.raises(stm.StmError, match="was not opened to put items"):
+                stm.Service(away.path).open("frames").output()
+
+
+def test_a_put_elsewhere_waits_and_can_be_ended(tmp_path: Path, key: Path) -> None:
+    """Where the channel is full; a signal ends the wait, and so does the end of the home."""
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        frames = stm.Service(home.path).create("frames", item_bytes=1000, capacity=1)
+        into = frames.input()
+        at = f"frames={home.address}"
+        with serving(tmp_path / "away", "--home", at, "--key", key) as away:
+            out = stm.Service(away.path).open("frames", puts=True).output()
+            out.put(1, bytes(1000))
+            begun = time.monotonic()
+            with pytest.raises(stm.Full):
+                out.put(2, b"", timeout=0.3)
+            assert time.monotonic() - begun >= 0.3
+            # A loan that is put in parts of a wait, and written to between two waits.
+            loan = out.loan(3)
+            for text in (b"old", b"new"):
+                loan.view[:] = text
+                with pytest.raises(stm.Full):
+                    loan.put(2, timeout=0.2)
+            threading.Timer(0.2, into.consume_until, [1]).start()
+            loan.put(2, timeout=30)
+            with into.get(2, timeout=0) as item:
+                assert bytes(item.view) == b"new"
+
+            def interrupts(_: int, __: Any) -> None:
+                raise InterruptedError
+
+            earlier = signal.signal(signal.SIGALRM, interrupts)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            begun = time.monotonic()
+            with pytest.raises(InterruptedError):
+                out.put(3, bytes(1000))
+            signal.signal(signal.SIGALRM, earlier)
+            assert time.monotonic() - begun < 10
+            threading.Timer(0.2, home.end, [signal.SIGKILL]).start()
+            with pytest.raises(stm.StmError, match="the channel's home is away"):
+                out.put(3, bytes(1000))
+            with pytest.raises(stm.StmError, match="the channel's home is away"):
+                out.bound(9)
+            with pytest.raises(stm.StmError, match="does not answer"):
                 stm.Service(away.path).open("frames", puts=True).output()
+
+
+def test_a_killed_producer_elsewhere_leaves_nothing_at_home(tmp_path: Path, key: Path) -> None:
+    """It is killed at a random instant of its puts, many times."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    program = tmp_path / "producer.py"
+    program.write_text(PRODUCER)
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        frames = stm.Service(home.path).create("frames", item_bytes=100_000, capacity=4, outputs=2)
+        into = frames.input()
+        at, last = f"frames={home.address}", 0
+        with serving(tmp_path / "away", "--home", at, "--key", key) as away:
+            for _ in range(KILLS):
+                command = [sys.executable, program, away.path, str(last + 1)]
+                with subprocess.Popen(command) as producer:
+                    last += 1
+                    into.get(last, timeout=30).release()
+                    end = time.monotonic() + draw.random() * 0.05
+                    while time.monotonic() < end:
+                        into.consume_until(last)
+                        with into.oldest(timeout=30) as item:
+                            last = item.time
+                            assert bytes(item.view) == last.to_bytes(8, "little") * (last % 12_500)
+                    producer.kill()
+                wait_until("its connection has ended", lambda: listed(home.path)["outputs"] == [])
+                # A put that it had sent may be there.
+                with suppress(stm.NotYet):
+                    with into.newest(timeout=0) as item:
+                        last = item.time
+                into.consume_until(last)
+                counts = frames.counts()
+                assert (counts.present, counts.free) == (0, 6)
+                assert counts.put == counts.collected
 
 
 def test_options_that_make_no_sense_are_told(tmp_path: Path, key: Path) -> None:

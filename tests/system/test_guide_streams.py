@@ -28,7 +28,7 @@ def followed(pictures: list[str], counts: str) -> None:
 
 def test_the_guides_commands(machine: Machine) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     (machine.directory / "docs").symlink_to(ROOT / "docs")
     machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
     activate = f"VIRTUAL_ENV={machine.directory}/.venv; PATH=$VIRTUAL_ENV/bin:$PATH\n"
@@ -46,6 +46,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     put = run.relation("frames.put").order("ts").project("id, bytes").fetchall()
     assert put == [*((number, 640 * 480) for number in range(100)), (100, 0)]
     assert re.search(r"^\d turns slipped, \d+ were left out$", done.stdout, re.MULTILINE)
+    assert "{'x': 0.5, 'y': [1, 2]}\n" in done.stdout
     assert "Threads at channels" in done.stdout and "tracker of h1" in done.stdout
     assert "frames (home 127.0.0.1:7421)" in done.stdout
     far = open_run(machine.directory / "runs/two-hosts/latest")

@@ -79,8 +79,8 @@ PLANTED: dict[str, tuple[Callable[[random.Random], Parameters], str]] = {
         "the emulated link h1 → h2 lost it",
     ),
 }
-# What the same cause is where the machine is fast: a disk that has answered before the thread sleeps
-# leaves it running in its page faults.
+# What the same cause is where the machine is fast: a disk that has answered before the thread
+# sleeps leaves it running in its page faults.
 ALSO = {
     "page-faults of a file": tuple(
         f"running: node of h2 on cpu{cpu}, with page faults" for cpu in range(os.cpu_count() or 1)

@@ -5,7 +5,7 @@
 //! as it was before it was put; its latency ends when its reader has its first bytes.
 //!
 //! `stm-bench hosts-KIND COUNT` does the same between two hosts, which [`hosts`] describes.
-//! [`memory`] and [`video`] say what else is measured.
+//! [`puts`], [`memory`] and [`video`] say what else is measured.
 
 mod bare;
 mod far;
@@ -13,6 +13,7 @@ mod hosts;
 mod many;
 mod memory;
 mod peers;
+mod puts;
 mod stm;
 mod video;
 
@@ -58,15 +59,17 @@ fn main() -> ExitCode {
     };
     if let (Some(kind), Some(address)) = (kind.strip_prefix("far-"), address) {
         far::begin();
-        match kind.strip_prefix("video-") {
-            Some(kind) => video::far(kind, count, address),
-            None => hosts::far(kind, count, address),
+        match kind.split_once('-') {
+            Some(("video", kind)) => video::far(kind, count, address),
+            Some(("puts", kind)) => puts::far(kind, address),
+            _ => hosts::far(kind, count, address),
         }
         return ExitCode::SUCCESS;
     }
     let found = match kind.split_once('-') {
         Some(("hosts", kind)) => hosts::near(kind, count),
         Some(("memory", kind)) => memory::measured(kind, count as u32),
+        Some(("puts", kind)) => puts::near(kind, count),
         Some(("video", kind)) => video::near(kind, count),
         _ => None,
     };

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use loopscope_phase::{Config, Session};
-use loopscope_stm_link::{Homes, Key, Transport, mirror};
-use loopscope_stm_shared::{Opener, Service, Settings, socket_path};
+use loopscope_stm_link::{Home, Homes, Key, Transport};
+use loopscope_stm_shared::{Elsewhere, Service, Settings, socket_path};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
@@ -121,16 +121,16 @@ fn share(service: &mut Service, others: &Others) -> anyhow::Result<Option<Socket
     let report = |what: &str| eprintln!("{what}");
     let Some(key) = &others.key else { return Ok(None) };
     let transport = Transport::new(key.clone(), others.congestion.clone())?;
-    let mut openers: BTreeMap<String, Opener> = BTreeMap::new();
+    let mut elsewhere: BTreeMap<String, Box<dyn Elsewhere>> = BTreeMap::new();
     for (name, at) in &others.homes {
         let address = address(at).with_context(|| format!("the home of {name}"))?;
         let (channels, transport, named) = (service.channels(), transport.clone(), name.clone());
-        let open = move |create| mirror(&channels, &named, address, &transport, create, report);
-        if openers.insert(name.clone(), Box::new(open)).is_some() {
+        let home = Home { channels, name: named, address, transport, report };
+        if elsewhere.insert(name.clone(), Box::new(home)).is_some() {
             bail!("channel {name} has two homes");
         }
     }
-    service.knows_elsewhere(openers);
+    service.knows_elsewhere(elsewhere);
     let Some(at) = &others.listen else { return Ok(None) };
     let cannot = || format!("cannot serve other hosts at {at}");
     let homes = Homes::listen(address(at)?).with_context(cannot)?;

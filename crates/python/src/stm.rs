@@ -207,8 +207,12 @@ impl StmChannel {
         Ok(StmInput { floor, input: Ends::new(input), looked })
     }
 
-    fn output(&self, py: Python<'_>) -> PyResult<StmOutput> {
+    /// `watches`: it tells by `collected` of items that were collected.
+    fn output(&self, py: Python<'_>, watches: bool) -> PyResult<StmOutput> {
         let output = py.detach(|| self.0.output()).map_err(raised)?;
+        if watches {
+            py.detach(|| output.collected(0)).map_err(raised)?;
+        }
         Ok(StmOutput(Ends::new(output)))
     }
 
@@ -338,6 +342,11 @@ impl StmOutput {
         done.ok_or_else(ended)?.map_err(raised)
     }
 
+    fn collected(&self, py: Python<'_>) -> PyResult<Vec<Time>> {
+        let times = py.detach(|| self.0.with(|output| output.collected(usize::MAX)));
+        times.ok_or_else(ended)?.map_err(raised)
+    }
+
     fn bound(&self, py: Python<'_>, time: Time) -> PyResult<Time> {
         let done = py.detach(|| self.0.with(|output| output.bound(time)));
         done.ok_or_else(ended)?.map_err(raised)
@@ -368,10 +377,14 @@ impl StmLoan {
         bytes: usize,
         timeout_s: Option<f64>,
     ) -> PyResult<()> {
-        let may_change = |error: &PutError| *error == PutError::Put(stm::PutError::Full);
-        let put = wait(py, timeout_s, may_change, |until| {
+        let mut goes_on = false;
+        let put = wait(py, timeout_s, PutError::may_end, |until| {
             let mut kept = self.loan.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let loan = kept.take().ok_or(PutError::Put(stm::PutError::NotLoaned))?;
+            let mut loan = kept.take().ok_or(PutError::Put(stm::PutError::NotLoaned))?;
+            // In the next part of a wait the bytes are the same. Before the next call they may change.
+            if std::mem::replace(&mut goes_on, true) {
+                loan.mark_unchanged();
+            }
             loan.put(time, half_width, bytes, until).map_err(|(loan, error)| {
                 *kept = Some(loan);
                 error

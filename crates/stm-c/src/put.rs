@@ -57,6 +57,25 @@ extern "C" fn loopscope_stm_bound(output: *mut Output, time: Time) -> c_int {
     answer(|| Ok(there(output, "the output")?.bound(time).map(drop)?))
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn loopscope_stm_collected(
+    output: *mut Output,
+    times: *mut Time,
+    room: usize,
+    count: *mut usize,
+) -> c_int {
+    answer(|| {
+        let count = Place::new(count)?;
+        let output = there(output, "the output")?;
+        let collected = output.collected(room)?;
+        for (place, time) in collected.iter().enumerate() {
+            Place::new(times.wrapping_add(place))?.fill(*time);
+        }
+        count.fill(collected.len());
+        Ok(())
+    })
+}
+
 /// `struct loopscope_stm_loan`: None is one that was put.
 type Lent = Option<Loan>;
 

@@ -1,11 +1,9 @@
 //! What a home and a mirror send each other: a head of 48 bytes, and after that of an item its bytes.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 
 use loopscope_stm::{Horizon, NewItem, Time, ToHome};
-
-/// Bytes of a head: its kind, two numbers of 32 bits, and four of 64, all little-endian.
-const HEAD: usize = 48;
+use loopscope_stm_shared::message::{HEAD, Head, unknown};
 
 /// From a mirror to its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,63 +30,15 @@ pub(crate) enum Down {
         asked: i64,
         at: i64,
     },
-}
-
-/// The numbers of a head.
-#[derive(Default)]
-struct Head {
-    kind: u32,
-    small: [u32; 2],
-    large: [i64; 4],
-}
-
-impl Head {
-    fn bytes(&self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
-        let small = [self.kind, self.small[0], self.small[1]].map(u32::to_le_bytes);
-        bytes[..12].copy_from_slice(small.as_flattened());
-        bytes[16..].copy_from_slice(self.large.map(i64::to_le_bytes).as_flattened());
-        bytes
-    }
-
-    fn read(stream: &mut impl Read) -> io::Result<Head> {
-        let mut bytes = [0; HEAD];
-        stream.read_exact(&mut bytes)?;
-        let small = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        let large = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        Ok(Head {
-            kind: small(0),
-            small: [small(4), small(8)],
-            large: std::array::from_fn(|number| large(16 + 8 * number)),
-        })
-    }
-}
-
-/// Writes some bytes and then others.
-pub(crate) fn write_both(stream: &mut impl Write, first: &[u8], second: &[u8]) -> io::Result<()> {
-    let mut parts = [IoSlice::new(first), IoSlice::new(second)];
-    let mut parts = &mut parts[..];
-    while !parts.is_empty() {
-        match stream.write_vectored(parts) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn unknown(kind: u32) -> io::Error {
-    let what = format!("a message of kind {kind}, which this version does not know");
-    io::Error::new(io::ErrorKind::InvalidData, what)
+    /// See [`loopscope_stm::ToMirror`].
+    Joined(u64),
 }
 
 impl Up {
     pub(crate) fn send(self, stream: &mut impl Write) -> io::Result<()> {
         let head = match self {
             Up::Tells(ToHome::Wants { floor, lossy }) => {
-                Head { kind: 1, small: [lossy.into(), 0], large: [floor, 0, 0, 0] }
+                Head { kind: 1, small: [lossy.into(), 0, 0], large: [floor, 0, 0, 0] }
             }
             Up::Tells(ToHome::WantsNothing) => Head { kind: 2, ..Head::default() },
             Up::Tells(ToHome::Consumed(time)) => {
@@ -100,7 +50,7 @@ impl Up {
     }
 
     pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Up> {
-        let Head { kind, small: [lossy, _], large: [first, ..] } = Head::read(stream)?;
+        let Head { kind, small: [lossy, ..], large: [first, ..] } = Head::read(stream)?;
         Ok(match kind {
             1 => Up::Tells(ToHome::Wants { floor: first, lossy: lossy != 0 }),
             2 => Up::Tells(ToHome::WantsNothing),
@@ -122,11 +72,11 @@ impl Down {
         let head = match self {
             Down::Item(item) => Head {
                 kind: 1,
-                small: [item.half_width, item.length],
+                small: [item.half_width, item.length, 0],
                 large: [item.time, item.put_ns, item.put_error_ns, 0],
             },
             Down::Gone { time, lost } => {
-                Head { kind: 2, small: [lost.into(), 0], large: [time, 0, 0, 0] }
+                Head { kind: 2, small: [lost.into(), 0, 0], large: [time, 0, 0, 0] }
             }
             Down::Lost(count) => {
                 Head { kind: 3, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
@@ -136,6 +86,9 @@ impl Down {
             }
             Down::Answers { asked, at } => {
                 Head { kind: 5, large: [asked, at, 0, 0], ..Head::default() }
+            }
+            Down::Joined(count) => {
+                Head { kind: 6, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
             }
         };
         head.bytes()
@@ -158,6 +111,7 @@ impl Down {
                 Down::Horizon(Horizon { late, bound, next, newest })
             }
             5 => Down::Answers { asked: large[0], at: large[1] },
+            6 => Down::Joined(large[0].cast_unsigned()),
             _ => return Err(unknown(kind)),
         })
     }
@@ -187,6 +141,7 @@ mod tests {
             Down::Lost(7),
             Down::Horizon(Horizon { late: 8, bound: 9, next: 10, newest: Time::MIN }),
             Down::Answers { asked: 11, at: 12 },
+            Down::Joined(13),
         ];
         let mut wire = vec![];
         for down in downs {

@@ -1,6 +1,6 @@
 //! The home of channels: sends their items to the mirrors of other hosts.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,24 +8,21 @@ use std::thread;
 use std::time::Duration;
 
 use loopscope_stm::ToMirror;
-use loopscope_stm_shared::{Channels, HomeEnd, Relay, Settings, Spell};
+use loopscope_stm_shared::message::write_both;
+use loopscope_stm_shared::{Channels, HomeEnd, Offered, Relay, Settings, now_ns};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::now_ns;
-use crate::frame::{self, Down, Up};
-use crate::transport::Transport;
+use crate::frame::{Down, Up};
+use crate::output;
+use crate::transport::{LEASE, LOOK_EVERY, Transport, await_bytes};
 
 /// What a mirror sends first: the version of what they say.
-pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x01";
+pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x02";
 /// A side that is silent for so long while they get to know each other is left.
 pub(crate) const GREETING: Duration = Duration::from_secs(5);
-/// A mirror that is silent for so long is gone: what it wanted is collected.
-const LEASE: Duration = Duration::from_secs(15);
 /// Messages are sent together as long as there are more, up to so many bytes.
 const GATHERED: usize = 1 << 16;
-/// Between two looks whether the other direction has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a document at most.
 const LONGEST: usize = 1 << 16;
 /// Mirrors, and others that connect, at one time.
@@ -37,6 +34,8 @@ const MOST: usize = 1024;
 pub(crate) struct Asked {
     /// With what the channel is made, if the home has none.
     pub(crate) create: Option<Settings>,
+    /// The connection is for putting items. Else it is for having them.
+    pub(crate) puts: bool,
 }
 
 /// What a home answers.
@@ -165,6 +164,9 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
         }
         Err(why) => Greeting::Refused(why.clone()),
     };
+    if asked.puts {
+        return serve_output(stream, offered, greeting);
+    }
     send(stream, &greeting)?;
     let Ok(offered) = offered else { return Ok(()) };
     stream.set_read_timeout(Some(LEASE))?;
@@ -193,6 +195,25 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     })
 }
 
+/// Serves an output connection of a program on another host, until it leaves.
+fn serve_output(
+    stream: &TcpStream,
+    offered: Result<Offered, String>,
+    greeting: Greeting,
+) -> io::Result<()> {
+    let Ok(Offered { channel, .. }) = offered else { return send(stream, &greeting) };
+    let output = match channel.local_output() {
+        Ok(output) => output,
+        Err(why) => return send(stream, &Greeting::Refused(why.to_string())),
+    };
+    send(stream, &greeting)?;
+    // The kernel ends one whose host is gone.
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    output::end_silent(stream)?;
+    output::serve(stream, output, channel.item_bytes())
+}
+
 /// The way to a mirror, which takes messages of one thread and answers of another.
 struct Way<'a> {
     end: &'a HomeEnd,
@@ -214,7 +235,7 @@ impl<'a> Way<'a> {
         let _sends = self.end.relays(Relay::Sends);
         let mut stream = self.locked(&self.stream);
         if !gathered.is_empty() {
-            frame::write_both(&mut *stream, gathered, bytes)?;
+            write_both(&mut *stream, gathered, bytes)?;
             gathered.clear();
         }
         self.answer(*stream)
@@ -271,18 +292,6 @@ fn receive_next(end: &HomeEnd, reader: &mut BufReader<&TcpStream>) -> io::Result
     Up::receive(reader)
 }
 
-/// Waits until a message begins, if none has, or the connection ends.
-pub(crate) fn await_bytes(
-    reader: &mut BufReader<&TcpStream>,
-    waits: impl FnOnce() -> Spell,
-) -> io::Result<()> {
-    if reader.buffer().is_empty() {
-        let _waits = waits();
-        reader.fill_buf()?;
-    }
-    Ok(())
-}
-
 /// Sends the mirror what there is for it, until `over`.
 fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
     let mut gathered = vec![];
@@ -291,6 +300,7 @@ fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
         while let Some(message) = end.next().map_err(io::Error::other)? {
             let (down, item) = match message {
                 ToMirror::Item(got) => (Down::Item(got.item), Some(got)),
+                ToMirror::Joined(count) => (Down::Joined(count), None),
                 ToMirror::Gone { time, lost } => (Down::Gone { time, lost }, None),
                 ToMirror::Lost(count) => (Down::Lost(count), None),
                 ToMirror::Horizon(horizon) => (Down::Horizon(horizon), None),

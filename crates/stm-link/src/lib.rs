@@ -4,14 +4,14 @@
 //! says what they tell each other. There is one connection for each mirror, so that one that is slow holds
 //! up no other.
 
-mod clock;
 mod frame;
 mod home;
 mod key;
 mod mirror;
+mod output;
 mod transport;
 
 pub use home::Homes;
 pub use key::Key;
-pub use mirror::mirror;
+pub use mirror::Home;
 pub use transport::Transport;

@@ -1,19 +1,23 @@
-//! The mirror's side: receives the items of another host's channel that programs here want.
+//! The mirror's side: receives the items of another host's channel that programs here want, and connects
+//! those that put some.
 
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, ToMirror};
-use loopscope_stm_shared::{Channels, MirrorEnd, PutError, Relay, Settings, Shared, Until};
+use loopscope_stm_shared::{
+    Channels, Elsewhere, MirrorEnd, PeerClock, PutError, Relay, Settings, Shared, Until, now_ns,
+};
 
-use crate::clock::{Clock, now_ns};
 use crate::frame::{Down, Up};
-use crate::home::{self, Asked, GREETING, Greeting, HELLO, await_bytes};
-use crate::transport::Transport;
+use crate::home::{self, Asked, GREETING, Greeting, HELLO};
+use crate::output;
+use crate::transport::{LOOK_EVERY, Transport, await_bytes};
 
 /// Between two questions for the home's time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -23,50 +27,68 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 const SILENT: Duration = Duration::from_secs(5);
 /// Between two tries to connect.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long it waits for room before it looks whether it is still wanted.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Where a channel's home is, and what a mirror needs to reach it.
-struct Home {
-    name: String,
-    address: SocketAddr,
-    transport: Transport,
+/// A channel's home on another host: where it is, and what a service needs to reach it.
+#[derive(Clone)]
+pub struct Home<R> {
+    /// The service's channels.
+    pub channels: Channels,
+    /// The channel's name.
+    pub name: String,
+    /// Where its home listens.
+    pub address: SocketAddr,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What goes wrong later, for people.
+    pub report: R,
 }
 
-/// Makes the mirror of a channel whose home is at an address, and has a thread keep it until the service
-/// forgets it. Returns when the home has answered, which makes the channel with `create` if it has none.
-/// `report`: what goes wrong later, for people.
-///
-/// # Errors
-/// Why there is none.
-pub fn mirror(
-    channels: &Channels,
-    name: &str,
-    address: SocketAddr,
-    transport: &Transport,
-    create: Option<Settings>,
-    report: impl Fn(&str) + Send + 'static,
-) -> Result<(), String> {
-    let home = Home { name: name.into(), address, transport: transport.clone() };
-    let told = |error| format!("the home of {name} at {address} does not answer: {error}");
-    let (stream, greeting) = home.connect(create).map_err(told)?;
-    let (settings, incarnation) = match greeting {
-        Greeting::Channel { settings, incarnation } => (settings, incarnation),
-        Greeting::Refused(why) => return Err(format!("the home at {address}: {why}")),
-    };
-    let (shared, life) = channels.mirror(name, settings, &address.to_string())?;
-    let (known, its) = (channels.clone(), life.clone());
-    let keeps = move || keep(&home, stream, &shared, incarnation, &known, &its, &report);
-    let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
-    spawned.map(|_| ()).map_err(|error| {
-        channels.forget(name, &life);
-        format!("cannot keep the mirror of {name}: {error}")
-    })
+impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
+    /// Makes the mirror, and has a thread keep it until the service forgets it. Returns when the home
+    /// has answered, which makes the channel with `create` if it has none.
+    fn mirror(&self, create: Option<Settings>) -> Result<(), String> {
+        let Home { channels, name, address, .. } = self;
+        let (stream, settings, incarnation) = self.greeted(&Asked { create, puts: false })?;
+        let (shared, life) = channels.mirror(name, settings, &address.to_string(), incarnation)?;
+        let (home, its) = (self.clone(), life.clone());
+        let keeps = move || keep(&home, stream, &shared, incarnation, &its);
+        let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
+        spawned.map(|_| ()).map_err(|error| {
+            channels.forget(name, &life);
+            format!("cannot keep the mirror of {name}: {error}")
+        })
+    }
+
+    fn output(&self, incarnation: u64) -> Result<(OwnedFd, u32), String> {
+        let (stream, settings, now) = self.greeted(&Asked { create: None, puts: true })?;
+        if now != incarnation {
+            return Err("it has another channel of this name now: open it anew".into());
+        }
+        let ready = || -> io::Result<OwnedFd> {
+            stream.set_read_timeout(None)?;
+            stream.set_write_timeout(None)?;
+            output::end_silent(&stream)?;
+            Ok(stream.into())
+        };
+        Ok((ready().map_err(|error| error.to_string())?, settings.loans()))
+    }
 }
 
-impl Home {
+impl<R> Home<R> {
+    /// A connection to the home, and which channel it has; or why there is none.
+    fn greeted(&self, asked: &Asked) -> Result<(TcpStream, Settings, u64), String> {
+        let Home { name, address, .. } = self;
+        match self.connect(asked) {
+            Ok((stream, Greeting::Channel { settings, incarnation })) => {
+                Ok((stream, settings, incarnation))
+            }
+            Ok((_, Greeting::Refused(why))) => Err(format!("the home at {address}: {why}")),
+            Err(error) => Err(format!("the home of {name} at {address} does not answer: {error}")),
+        }
+    }
+
     /// Connects, and has the home say which channel it has, which it makes if there is none.
-    fn connect(&self, create: Option<Settings>) -> io::Result<(TcpStream, Greeting)> {
+    fn connect(&self, asked: &Asked) -> io::Result<(TcpStream, Greeting)> {
         let stream = TcpStream::connect_timeout(&self.address, GREETING)?;
         self.transport.prepare(&stream)?;
         stream.set_read_timeout(Some(GREETING))?;
@@ -75,23 +97,21 @@ impl Home {
         let hello = [&HELLO[..], &[length], self.name.as_bytes()].concat();
         (&mut &stream).write_all(&hello)?;
         self.transport.key.prove(&mut &stream, &self.name)?;
-        home::send(&stream, &Asked { create })?;
+        home::send(&stream, asked)?;
         let greeting = home::receive(&stream)?;
         Ok((stream, greeting))
     }
 }
 
 /// Keeps a mirror until the service forgets it, or the home has another channel.
-fn keep(
-    home: &Home,
+fn keep<R: Fn(&str)>(
+    home: &Home<R>,
     stream: TcpStream,
     shared: &Shared,
     incarnation: u64,
-    channels: &Channels,
     life: &Weak<()>,
-    report: &impl Fn(&str),
 ) {
-    let Home { name, address, .. } = home;
+    let Home { channels, name, address, report, .. } = home;
     let mut connected = Some(stream);
     let mut is_said = false;
     while life.strong_count() > 0 {
@@ -104,7 +124,7 @@ fn keep(
             continue;
         }
         thread::sleep(AGAIN);
-        match home.connect(None) {
+        match home.connect(&Asked { create: None, puts: false }) {
             Ok((stream, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
                 report(&format!("{name}: the home at {address} is back"));
                 connected = Some(stream);
@@ -190,7 +210,7 @@ fn receive_all(
     answered: &AtomicBool,
 ) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(1 << 16, stream);
-    let mut clock = Clock::default();
+    let mut clock = PeerClock::default();
     while life.strong_count() > 0 {
         await_bytes(&mut reader, || end.relays(Relay::Waits)).map_err(silent)?;
         let receives = end.relays(Relay::Receives);
@@ -210,6 +230,7 @@ fn receive_all(
                 answered.store(true, Ordering::Relaxed);
                 continue;
             }
+            Down::Joined(count) => ToMirror::Joined(count),
             Down::Gone { time, lost } => ToMirror::Gone { time, lost },
             Down::Lost(count) => ToMirror::Lost(count),
             Down::Horizon(horizon) => ToMirror::Horizon(horizon),
@@ -224,7 +245,7 @@ fn put(
     end: &MirrorEnd,
     reader: &mut impl Read,
     item: NewItem,
-    clock: &Clock,
+    clock: &PeerClock,
     life: &Weak<()>,
 ) -> io::Result<()> {
     let soon = || Until::Deadline(Instant::now() + LOOK_EVERY);

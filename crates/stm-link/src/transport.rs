@@ -1,11 +1,18 @@
-//! How the services of two hosts reach each other: the key, and TCP's settings.
+//! How the services of two hosts reach each other: the key, TCP's settings, and how long they wait.
 
-use std::io;
+use std::io::{self, BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
 
+use loopscope_stm_shared::Spell;
 use rustix::net::sockopt::set_tcp_congestion;
 
 use crate::key::Key;
+
+/// A host that is silent for so long is gone: what it wanted is collected, and what it put with ends.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// Between two looks whether the other direction has ended.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a home and its mirrors need for their connections.
 #[derive(Clone)]
@@ -47,6 +54,18 @@ impl Transport {
             io::Error::new(io::Error::from(errno).kind(), what)
         })
     }
+}
+
+/// Waits until a message begins, if none has, or the connection ends.
+pub(crate) fn await_bytes(
+    reader: &mut BufReader<&TcpStream>,
+    waits: impl FnOnce() -> Spell,
+) -> io::Result<()> {
+    if reader.buffer().is_empty() {
+        let _waits = waits();
+        reader.fill_buf()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,9 +13,12 @@ use crate::clock::now_ns;
 use crate::error::Unusable;
 use crate::events::{Call, Calling, Events, Interval, Relay, Spell};
 use crate::lock::{self, Left, Word as _};
-use crate::mapping::{Control, Own, Payload, Words};
+use crate::mapping::{AtHome, Control, Own, Payload, Words};
 use crate::newest::Seen;
 use crate::{futex, parties};
+
+/// A home that does not answer for so long is away.
+const HOME_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Until when an operation waits that is not possible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,14 @@ pub(crate) enum Awaited {
     Item,
     /// Room for an item that is to be put.
     Room,
+}
+
+/// Says who puts an item into shared memory.
+#[derive(Clone, Copy)]
+pub(crate) enum PutBy {
+    Program,
+    /// The service, for a program on another host.
+    Service,
 }
 
 /// The mappings of a channel's files, and the process's entry in it.
@@ -167,9 +178,12 @@ impl Attached {
     }
 
     /// Records that an item is being put, and shows it if it is the newest one.
-    pub(crate) fn show(&self, slot: Slot, item: NewItem, is_newest: bool) {
+    pub(crate) fn show(&self, slot: Slot, item: NewItem, is_newest: bool, by: PutBy) {
         if let Some(events) = self.events {
-            events.put(item.time, item.length);
+            match by {
+                PutBy::Program => events.put(item.time, item.length),
+                PutBy::Service => events.received(item.time, item.length),
+            }
         }
         if is_newest && let Some(bytes) = self.payload.read(slot, item.length as usize) {
             self.control.head().newest.write(Some((slot, item)), bytes);
@@ -233,6 +247,26 @@ impl Attached {
             wait.ends(done.as_ref().ok().and_then(time_of));
         }
         done
+    }
+
+    /// Waits until the home of a mirror knows that somebody wants something here, or is away.
+    pub(crate) fn await_home(&self) -> Result<(), Unusable> {
+        let head = self.control.head();
+        let end = Instant::now() + HOME_ANSWERS;
+        loop {
+            let value = futex::value(&head.came.0);
+            let left = end.saturating_duration_since(Instant::now());
+            if head.at_home() != AtHome::Asked || left.is_zero() {
+                return Ok(());
+            }
+            // The service may have been killed: its output connection ends then.
+            self.looks()?;
+            let Ok(outputs) = self.operate(Changes::Nothing, |channel| never(channel.outputs()))?;
+            if outputs.is_empty() {
+                return Ok(());
+            }
+            futex::wait(&head.came.0, value, left.min(parties::LOOK_EVERY));
+        }
     }
 
     /// Ends the connections of processes that were killed, if nobody has looked for them lately; whether

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -12,14 +13,16 @@ use crate::attached::{Attached, Changes, finish, never};
 use crate::error::{ConnectError, FileError, Unusable};
 use crate::events::Events;
 use crate::input::Input;
+use crate::local_output::LocalOutput;
 use crate::lock::{self, Left};
-use crate::mapping::{self, Control, Own, Payload, Words};
+use crate::mapping::{self, AtHome, Control, Own, Payload, Words};
 use crate::output::Output;
 use crate::parties::{self, Process};
+use crate::remote_output::RemoteOutput;
 use crate::room;
 
 /// The first word of a channel's file, and the version of what is in it.
-const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x04");
 
 /// What a channel has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +50,19 @@ impl Files {
     /// # Errors
     /// The options are not such as they have to be, or there is too little memory.
     pub fn create(options: &Options) -> Result<Files, FileError> {
-        Files::new(options, false)
+        Files::new(options, 0)
     }
 
     /// Makes a channel for the items of one on another host, which a [`crate::MirrorEnd`] puts.
+    /// `incarnation` is that of the other one, and not 0.
     ///
     /// # Errors
     /// The options are not such as they have to be, or there is too little memory.
-    pub fn create_mirror(options: &Options) -> Result<Files, FileError> {
-        Files::new(options, true)
+    pub fn create_mirror(options: &Options, incarnation: u64) -> Result<Files, FileError> {
+        Files::new(options, incarnation)
     }
 
-    fn new(options: &Options, is_mirror: bool) -> Result<Files, FileError> {
+    fn new(options: &Options, home: u64) -> Result<Files, FileError> {
         let Options { config, item_bytes, processes } = *options;
         let words = Channel::<Words>::words_needed(&config).ok_or(FileError::Options)?;
         // A slot begins in a cache line of its own.
@@ -83,7 +87,8 @@ impl Files {
         let head = mapped.head();
         head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
         head.parties.store(processes.into(), Ordering::Relaxed);
-        head.is_mirror.store(is_mirror.into(), Ordering::Relaxed);
+        head.home.store(home, Ordering::Relaxed);
+        head.set_at_home(AtHome::Away);
         head.newest.write(None, &[]);
         // Release pairs with the Acquire of `Shared::open`, which sees all of the above.
         head.magic.store(MAGIC, Ordering::Release);
@@ -103,7 +108,13 @@ impl Files {
 #[derive(Clone)]
 pub struct Shared {
     pub(crate) inner: Arc<Attached>,
+    /// Makes a way to its home, if it has that on another host and items may be put.
+    pub(crate) way_home: Option<Arc<WayHome>>,
 }
+
+/// A connection to the home of a mirror if that has the channel of this incarnation, and how many loans
+/// it may have; or why there is none.
+pub(crate) type WayHome = dyn Fn(u64) -> Result<(TcpStream, u32), String> + Send + Sync;
 
 impl Shared {
     /// Uses the channel of these files.
@@ -164,9 +175,9 @@ impl Shared {
             channel.watch_slots(watch);
         }
         let channel = Mutex::new(channel);
-        let is_mirror = control.head().is_mirror.load(Ordering::Relaxed) != 0;
+        let is_mirror = control.head().home.load(Ordering::Relaxed) != 0;
         let inner = Attached { control, payload, own, owner, channel, config, events, is_mirror };
-        Ok(Shared { inner: Arc::new(inner) })
+        Ok(Shared { inner: Arc::new(inner), way_home: None })
     }
 
     /// What the channel was made with.
@@ -181,27 +192,47 @@ impl Shared {
 
     /// Makes an input connection, which may hold `holds` items; see `join_input` of [`Channel`].
     ///
+    /// At a mirror it waits until the home knows, so that no item that is put later is collected before
+    /// it has come; where the home is away it does not.
+    ///
     /// # Errors
     /// There are as many as there may be, or the channel cannot be used.
     pub fn input(&self, from: From, lossy: bool, holds: u32) -> Result<Input, ConnectError> {
         let joined = self.with_room(|channel, owner| channel.join_input(owner, from, lossy, holds));
         let (id, floor) = joined?;
-        Ok(Input::new(Arc::clone(&self.inner), id, floor))
+        let input = Input::new(Arc::clone(&self.inner), id, floor);
+        if self.inner.is_mirror {
+            self.inner.await_home()?;
+        }
+        Ok(input)
     }
 
-    /// Makes an output connection.
+    /// Makes an output connection. Of a mirror it goes to the home: see `schema/stm.md`.
+    ///
+    /// # Errors
+    /// There are as many as there may be, items can only be read here, the home is away, or the channel
+    /// cannot be used.
+    pub fn output(&self) -> Result<Output, ConnectError> {
+        if !self.inner.is_mirror {
+            return self.local_output().map(Output::from);
+        }
+        let way_home = self.way_home.as_ref().ok_or(ConnectError::ReadOnly)?;
+        let incarnation = self.inner.control.head().home.load(Ordering::Relaxed);
+        let (stream, loans) = way_home(incarnation).map_err(ConnectError::Home)?;
+        let output = RemoteOutput::new(Arc::clone(&self.inner), stream, loans as usize);
+        Ok(output.map_err(|error| ConnectError::Home(error.to_string()))?.into())
+    }
+
+    /// Makes an output connection of a channel that has its home here.
     ///
     /// # Errors
     /// There are as many as there may be, items can only be read here, or the channel cannot be used.
-    pub fn output(&self) -> Result<Output, ConnectError> {
-        if self.inner.is_mirror {
-            return Err(ConnectError::Mirror);
-        }
-        if !self.inner.payload.is_writable {
+    pub fn local_output(&self) -> Result<LocalOutput, ConnectError> {
+        if self.inner.is_mirror || !self.inner.payload.is_writable {
             return Err(ConnectError::ReadOnly);
         }
         let id = self.with_room(Channel::join_output)?;
-        Ok(Output::new(Arc::clone(&self.inner), id))
+        Ok(LocalOutput::new(Arc::clone(&self.inner), id))
     }
 
     /// What was counted.

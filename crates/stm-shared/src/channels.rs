@@ -61,7 +61,8 @@ impl Channels {
     }
 
     /// Makes the mirror of a channel of another host; also returns what is there for as long as the
-    /// service knows it. `home` is where its items come from, for people.
+    /// service knows it. `home` is where its items come from, for people, and `incarnation` which channel
+    /// there.
     ///
     /// # Errors
     /// Why it cannot be made.
@@ -70,8 +71,11 @@ impl Channels {
         name: &str,
         settings: Settings,
         home: &str,
+        incarnation: u64,
     ) -> Result<(Shared, Weak<()>), String> {
-        let make = |settings: Settings| Files::create_mirror(&settings.mirrored().with_service());
+        let make = |settings: Settings| {
+            Files::create_mirror(&settings.mirrored().with_service(), incarnation)
+        };
         let mut channels = lock(&self.0);
         let entry = Entry::new(name, settings, make, Some(home))?;
         let made = (entry.channel.clone(), Arc::downgrade(&entry.life));

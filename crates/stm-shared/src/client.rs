@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -46,6 +49,17 @@ impl From<&ServiceError> for Kind {
 /// A process's way to the service. The service knows by it that the process is there.
 pub struct Client {
     stream: UnixStream,
+    path: PathBuf,
+}
+
+/// A connection to the home of a mirror, by which items are put, and how many loans it may have.
+fn way_home(path: &Path, name: &str, incarnation: u64) -> Result<(TcpStream, u32), ServiceError> {
+    let request = Request::Output { name: name.into(), incarnation };
+    let (answer, files) = Client::connect(path)?.ask(&request)?;
+    match (answer, <[OwnedFd; 1]>::try_from(files)) {
+        (Answer::Loans(loans), Ok([stream])) => Ok((stream.into(), loans)),
+        (other, _) => Err(unexpected(&other)),
+    }
 }
 
 impl Client {
@@ -56,7 +70,7 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ServiceError> {
         let no_service = |cause| ServiceError::NoService { path: path.into(), cause };
         let stream = address::connect(path).map_err(no_service)?;
-        let mut client = Client { stream };
+        let mut client = Client { stream, path: path.into() };
         client.ask(&Request::Hello { pid: std::process::id() })?;
         Ok(client)
     }
@@ -79,8 +93,18 @@ impl Client {
     /// See [`ServiceError`].
     pub fn open(&mut self, name: &str, puts: bool) -> Result<Shared, ServiceError> {
         let (answer, files) = self.ask(&Request::Open { name: name.into(), puts })?;
-        match <[File; 2]>::try_from(files) {
-            Ok([control, payload]) => Ok(Shared::open_named(&control, &payload, Some(name))?),
+        match <[OwnedFd; 2]>::try_from(files) {
+            Ok(files) => {
+                let [control, payload] = files.map(File::from);
+                let mut shared = Shared::open_named(&control, &payload, Some(name))?;
+                if puts {
+                    let (path, name) = (self.path.clone(), name.to_owned());
+                    shared.way_home = Some(Arc::new(move |incarnation| {
+                        way_home(&path, &name, incarnation).map_err(|error| error.to_string())
+                    }));
+                }
+                Ok(shared)
+            }
             Err(_) => Err(unexpected(&answer)),
         }
     }
@@ -104,12 +128,12 @@ impl Client {
         self.ask(&Request::Remove { name: name.into() }).map(|_| ())
     }
 
-    fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<File>), ServiceError> {
+    fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), ServiceError> {
         send(&self.stream, request, &[])?;
         let ended = || io::Error::other("it has ended");
         match receive(&self.stream)?.ok_or_else(ended)? {
             (Answer::Refused(why), _) => Err(ServiceError::Refused(why)),
-            (answer, files) => Ok((answer, files.into_iter().map(File::from).collect())),
+            answered => Ok(answered),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use loopscope_stm::{InputId, OutputId, Time};
+use loopscope_stm::{InputId, Time};
 
 use crate::attached::{Attached, Changes};
 use crate::error::ConnectionError;
@@ -16,8 +16,8 @@ pub(crate) struct Source {
 
 /// An output connection whose promise follows what is due to some inputs.
 pub(crate) struct Follower {
-    inner: Arc<Attached>,
-    id: OutputId,
+    /// Promises that the output puts nothing below a time.
+    promise: Box<dyn Fn(Time) + Send + Sync>,
     known: Mutex<Known>,
 }
 
@@ -75,9 +75,9 @@ impl Drop for Source {
 }
 
 impl Follower {
-    pub(crate) fn new(inner: Arc<Attached>, id: OutputId) -> Follower {
+    pub(crate) fn new(promise: impl Fn(Time) + Send + Sync + 'static) -> Follower {
         let known = Known { inputs: vec![], promised: Time::MIN };
-        Follower { inner, id, known: Mutex::new(known) }
+        Follower { promise: Box::new(promise), known: Mutex::new(known) }
     }
 
     /// Promises what follows from what is due to an input, None: it has left.
@@ -88,8 +88,7 @@ impl Follower {
         let lowest = known.inputs.iter().map(|each| each.1).min();
         if let Some(time) = lowest.filter(|time| *time > known.promised) {
             known.promised = time;
-            // Where the output has left or its channel is damaged, its next call says so.
-            _ = self.inner.operate(Changes::Came, |channel| channel.bound(self.id, time));
+            (self.promise)(time);
         }
     }
 }

@@ -47,9 +47,9 @@ pub enum ConnectError {
     /// See [`stm::JoinError`].
     #[error(transparent)]
     Join(#[from] stm::JoinError),
-    /// Its items come from another host.
-    #[error("items are put on the channel's home: this is another host, which can only get them")]
-    Mirror,
+    /// Items are put on another host, and there is no way there.
+    #[error("items are put on the channel's home, another host: {0}")]
+    Home(String),
     /// Items can be read here only.
     #[error("the memory of the channel can only be read here: it was not opened to put items")]
     ReadOnly,
@@ -86,9 +86,24 @@ pub enum PutError {
         /// Bytes of a slot.
         room: usize,
     },
+    /// The home is on another host and does not answer: an item that was sent may be put, or not.
+    #[error("{}", away(*.0))]
+    Away(io::ErrorKind),
     /// See [`Unusable`].
     #[error(transparent)]
     Unusable(#[from] Unusable),
+}
+
+/// Why a connection to another host cannot be used any more.
+fn away(kind: io::ErrorKind) -> String {
+    let why = match kind {
+        io::ErrorKind::UnexpectedEof => "it has ended the connection".to_owned(),
+        io::ErrorKind::TimedOut => "it was silent for 15 s".to_owned(),
+        _ => kind.to_string(),
+    };
+    format!(
+        "the channel's home is away ({why}); make a new output connection, or open the channel anew"
+    )
 }
 
 impl PutError {
@@ -107,6 +122,9 @@ pub enum ConnectionError {
     /// See [`stm::ConsumeError`].
     #[error(transparent)]
     Consume(#[from] stm::ConsumeError),
+    /// The home is on another host and does not answer.
+    #[error("{}", away(*.0))]
+    Away(io::ErrorKind),
     /// See [`Unusable`].
     #[error(transparent)]
     Unusable(#[from] Unusable),
@@ -179,6 +197,7 @@ impl From<&PutError> for Kind {
             PutError::Put(stm::PutError::OutOfRange) | PutError::TooLong { .. } => Kind::Invalid,
             PutError::Loan(stm::LoanError::NotLoaned)
             | PutError::Put(stm::PutError::NotLoaned)
+            | PutError::Away(_)
             | PutError::Unusable(_) => Kind::Failed,
         }
     }
@@ -190,9 +209,9 @@ impl From<&ConnectionError> for Kind {
             ConnectionError::Ended(_)
             | ConnectionError::Consume(stm::ConsumeError::NotConnected) => Kind::NotConnected,
             ConnectionError::Consume(stm::ConsumeError::TooManyAhead) => Kind::TooMany,
-            ConnectionError::Consume(stm::ConsumeError::NotHeld) | ConnectionError::Unusable(_) => {
-                Kind::Failed
-            }
+            ConnectionError::Consume(stm::ConsumeError::NotHeld)
+            | ConnectionError::Away(_)
+            | ConnectionError::Unusable(_) => Kind::Failed,
         }
     }
 }
@@ -201,7 +220,7 @@ impl From<&ConnectError> for Kind {
     fn from(error: &ConnectError) -> Kind {
         match error {
             ConnectError::Join(_) => Kind::TooMany,
-            ConnectError::Mirror | ConnectError::ReadOnly | ConnectError::Unusable(_) => {
+            ConnectError::Home(_) | ConnectError::ReadOnly | ConnectError::Unusable(_) => {
                 Kind::Failed
             }
         }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::newest::Newest;
 use loopscope_stm::Slot;
@@ -87,8 +87,10 @@ pub(crate) struct Head {
     pub(crate) slot_bytes: AtomicU64,
     /// How many processes there may be.
     pub(crate) parties: AtomicU64,
-    /// 1: it has the items of a channel on another host.
-    pub(crate) is_mirror: AtomicU64,
+    /// Not 0: it has the items of a channel on another host, which has this incarnation.
+    pub(crate) home: AtomicU64,
+    /// Whether that one knows what is wanted here: see [`AtHome`].
+    pub(crate) at_home: AtomicU64,
     /// When one of the processes last looked for processes that were killed: CLOCK_MONOTONIC, ns.
     pub(crate) looked: AtomicU64,
     pub(crate) lock: Line,
@@ -97,6 +99,34 @@ pub(crate) struct Head {
     /// Changes when a put or a loan may.
     pub(crate) freed: Line,
     pub(crate) newest: Newest,
+}
+
+/// Whether the home of a mirror knows what is wanted at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtHome {
+    /// There is no connection to the home.
+    Away = 0,
+    /// The home has no input connection for the mirror, or has not said so.
+    Asked = 1,
+    /// It has one.
+    Joined = 2,
+}
+
+impl Head {
+    /// Called with the channel's lock only.
+    pub(crate) fn set_at_home(&self, is: AtHome) {
+        // Release pairs with the Acquire of `at_home`.
+        self.at_home.store(is as u64, Ordering::Release);
+    }
+
+    pub(crate) fn at_home(&self) -> AtHome {
+        // Acquire: what the home said before is not older.
+        match self.at_home.load(Ordering::Acquire) {
+            1 => AtHome::Asked,
+            2 => AtHome::Joined,
+            _ => AtHome::Away,
+        }
+    }
 }
 
 const HEAD_WORDS: usize = size_of::<Head>() / 8;

@@ -1,60 +1,43 @@
-//! Connections of a thread that put items, and memory to fill in place.
+//! Connections of a thread that put items, and memory to fill in place: on the channel's home, or on
+//! another host.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
-use loopscope_stm::{Channel, NewItem, OutputId, Slot, Time};
+use loopscope_stm::Time;
 
-use crate::attached::{Attached, Awaited, Changes, Until};
-use crate::clock::now_ns;
-use crate::derive::Follower;
-use crate::error::{ConnectionError, PutError, Unusable};
-use crate::events::Call;
+use crate::attached::Until;
+use crate::error::{ConnectionError, PutError};
 use crate::input::Input;
-
-/// Bytes of an item that are copied while the channel's lock is held, at most.
-const AT_ONCE: usize = 4096;
+use crate::local_output::{LocalLoan, LocalOutput};
+use crate::remote_output::{RemoteLoan, RemoteOutput};
 
 /// A connection that puts items. It ends when it is dropped, and its loans are.
-pub struct Output {
-    connection: Arc<OutputConnection>,
+pub struct Output(Way);
+
+enum Way {
+    Local(LocalOutput),
+    Remote(RemoteOutput),
 }
 
-struct OutputConnection {
-    inner: Arc<Attached>,
-    id: OutputId,
-    /// What it promises because of inputs.
-    follower: Arc<Follower>,
+/// Memory for an item, to be filled. It is given back when it is dropped.
+pub struct Loan(Lent);
+
+enum Lent {
+    Local(LocalLoan),
+    Remote(RemoteLoan),
 }
 
 impl Output {
-    pub(crate) fn new(inner: Arc<Attached>, id: OutputId) -> Output {
-        let follower = Arc::new(Follower::new(Arc::clone(&inner), id));
-        Output { connection: Arc::new(OutputConnection { inner, id, follower }) }
-    }
-
-    /// Memory for an item, which is filled in place. Waits for a free slot.
+    /// Memory for an item, which is filled in place. Waits for a free slot; on another host than the
+    /// home it does not, and `put` waits for the slot.
     ///
     /// # Errors
     /// There is none, the connection has as many as it may, or the channel cannot be used.
     pub fn loan(&mut self, until: Until) -> Result<Loan, PutError> {
-        let _call = self.connection.inner.calls(Call::Loan);
-        self.lend(until)
-    }
-
-    fn lend(&self, until: Until) -> Result<Loan, PutError> {
-        let OutputConnection { inner, id, .. } = &*self.connection;
-        let slot = inner.wait(
-            until,
-            Awaited::Room,
-            PutError::may_end,
-            || Ok(inner.operate(Changes::Nothing, |channel| channel.loan(*id))??),
-            |_| None,
-        )?;
-        if inner.payload.write(slot).is_none() {
-            return Err(Unusable::Damaged.into());
-        }
-        Ok(Loan { connection: Arc::clone(&self.connection), slot, is_put: false })
+        Ok(Loan(match &mut self.0 {
+            Way::Local(output) => Lent::Local(output.loan(until)?),
+            Way::Remote(output) => Lent::Remote(output.loan()?),
+        }))
     }
 
     /// Puts a copy of some bytes. `half_width` is by how much the time may be wrong at most, in its
@@ -69,34 +52,10 @@ impl Output {
         bytes: &[u8],
         until: Until,
     ) -> Result<(), PutError> {
-        let OutputConnection { inner, id, .. } = &*self.connection;
-        let _call = inner.calls(Call::Put);
-        let room = inner.payload.slot_bytes;
-        let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room);
-        let length = length.ok_or(PutError::TooLong { bytes: bytes.len(), room })?;
-        if bytes.len() > AT_ONCE {
-            let mut loan = self.lend(until)?;
-            loan[..bytes.len()].copy_from_slice(bytes);
-            loan.attempt(time, half_width, bytes.len(), until)?;
-            loan.is_put = true;
-            return Ok(());
+        match &mut self.0 {
+            Way::Local(output) => output.put(time, half_width, bytes, until),
+            Way::Remote(output) => output.put(time, half_width, bytes, until),
         }
-        inner.wait(
-            until,
-            Awaited::Room,
-            PutError::may_end,
-            || {
-                let item = new_item(time, half_width, length);
-                let fill = |slot| {
-                    let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
-                    memory[..bytes.len()].copy_from_slice(bytes);
-                    Ok(())
-                };
-                let show = |slot, is_newest| inner.show(slot, item, is_newest);
-                inner.operate(Changes::All, |channel| channel.put_new(*id, item, fill, show))?
-            },
-            |()| Some(time),
-        )
     }
 
     /// Promises that this connection puts nothing below a time any more; what it has promised so far.
@@ -104,9 +63,22 @@ impl Output {
     /// # Errors
     /// The connection has ended, or the channel cannot be used.
     pub fn bound(&mut self, time: Time) -> Result<Time, ConnectionError> {
-        let OutputConnection { inner, id, .. } = &*self.connection;
-        let _call = inner.calls(Call::Bound);
-        Ok(inner.operate(Changes::Came, |channel| channel.bound(*id, time))??)
+        match &mut self.0 {
+            Way::Local(output) => output.bound(time),
+            Way::Remote(output) => output.bound(time),
+        }
+    }
+
+    /// The times of items that it has put since the first call and that were collected since the last
+    /// one, the lowest, `most` at most: their bytes are of no use to anybody any more.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn collected(&self, most: usize) -> Result<Vec<Time>, ConnectionError> {
+        match &self.0 {
+            Way::Local(output) => output.collected(most),
+            Way::Remote(output) => output.collected(most),
+        }
     }
 
     /// Has the promise of this connection follow what a thread gets: it puts nothing below the lowest
@@ -116,21 +88,11 @@ impl Output {
     /// # Errors
     /// The input has left, or its channel cannot be used.
     pub fn derives(&self, from: &Input) -> Result<(), ConnectionError> {
-        from.derives(&self.connection.follower)
+        from.derives(match &self.0 {
+            Way::Local(output) => output.follower(),
+            Way::Remote(output) => output.follower(),
+        })
     }
-}
-
-impl Drop for OutputConnection {
-    fn drop(&mut self) {
-        _ = self.inner.operate(Changes::All, |channel| channel.leave_output(self.id));
-    }
-}
-
-/// Memory for an item, to be filled. It is given back when it is dropped.
-pub struct Loan {
-    connection: Arc<OutputConnection>,
-    slot: Slot,
-    is_put: bool,
 }
 
 impl Loan {
@@ -140,45 +102,53 @@ impl Loan {
     /// # Errors
     /// See [`PutError`]; the memory is there still.
     pub fn put(
-        mut self,
+        self,
         time: Time,
         half_width: u32,
         bytes: usize,
         until: Until,
     ) -> Result<(), (Loan, PutError)> {
-        let _call = self.connection.inner.calls(Call::Put);
-        match self.attempt(time, half_width, bytes, until) {
-            Ok(()) => {
-                self.is_put = true;
-                Ok(())
-            }
-            Err(error) => Err((self, error)),
+        match self.0 {
+            Lent::Local(loan) => loan
+                .put(time, half_width, bytes, until)
+                .map_err(|(loan, error)| (loan.into(), error)),
+            Lent::Remote(loan) => loan
+                .put(time, half_width, bytes, until)
+                .map_err(|(loan, error)| (loan.into(), error)),
         }
     }
 
-    fn attempt(
-        &self,
-        time: Time,
-        half_width: u32,
-        bytes: usize,
-        until: Until,
-    ) -> Result<(), PutError> {
-        let length = u32::try_from(bytes).ok().filter(|_| bytes <= self.len());
-        let length = length.ok_or(PutError::TooLong { bytes, room: self.len() })?;
-        let OutputConnection { inner, id, .. } = &*self.connection;
-        inner.wait(
-            until,
-            Awaited::Room,
-            PutError::may_end,
-            || {
-                let item = new_item(time, half_width, length);
-                // It may drop another item, or be collected at once: a slot is free then.
-                let show = |is_newest| inner.show(self.slot, item, is_newest);
-                let put = |channel: &mut Channel<_>| channel.put_shown(*id, self.slot, item, show);
-                Ok(inner.operate(Changes::All, put)??)
-            },
-            |()| Some(time),
-        )
+    /// Says that nobody has written to the memory since a put that failed: the next one needs not send
+    /// the bytes again.
+    pub fn mark_unchanged(&mut self) {
+        match &mut self.0 {
+            Lent::Local(_) => (),
+            Lent::Remote(loan) => loan.mark_unchanged(),
+        }
+    }
+}
+
+impl From<LocalOutput> for Output {
+    fn from(output: LocalOutput) -> Output {
+        Output(Way::Local(output))
+    }
+}
+
+impl From<RemoteOutput> for Output {
+    fn from(output: RemoteOutput) -> Output {
+        Output(Way::Remote(output))
+    }
+}
+
+impl From<LocalLoan> for Loan {
+    fn from(loan: LocalLoan) -> Loan {
+        Loan(Lent::Local(loan))
+    }
+}
+
+impl From<RemoteLoan> for Loan {
+    fn from(loan: RemoteLoan) -> Loan {
+        Loan(Lent::Remote(loan))
     }
 }
 
@@ -186,26 +156,18 @@ impl Deref for Loan {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let payload = &self.connection.inner.payload;
-        payload.read(self.slot, payload.slot_bytes).unwrap_or_default()
+        match &self.0 {
+            Lent::Local(loan) => loan,
+            Lent::Remote(loan) => loan,
+        }
     }
 }
 
 impl DerefMut for Loan {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.connection.inner.payload.write(self.slot).unwrap_or_default()
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if !self.is_put {
-            let OutputConnection { inner, id, .. } = &*self.connection;
-            _ = inner.operate(Changes::Freed, |channel| channel.give_back(*id, self.slot));
+        match &mut self.0 {
+            Lent::Local(loan) => loan,
+            Lent::Remote(loan) => loan,
         }
     }
-}
-
-fn new_item(time: Time, half_width: u32, length: u32) -> NewItem {
-    NewItem { time, half_width, length, put_ns: now_ns(), put_error_ns: 0 }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, ToHome, ToMirror};
 
-use crate::attached::{Attached, Awaited, Changes, Until, never};
+use crate::attached::{Attached, Awaited, Changes, PutBy, Until, never};
 use crate::channel::Shared;
 use crate::error::{ConnectError, PutError, Unusable};
 use crate::events::{Relay, Spell};
 use crate::futex;
+use crate::mapping::AtHome;
 
 /// A home's side of one mirror. It ends its connection when it is dropped.
 pub struct HomeEnd {
@@ -120,8 +121,10 @@ impl MirrorEnd {
     /// The channel has another one, or cannot be used.
     pub fn new(shared: &Shared) -> Result<MirrorEnd, ConnectError> {
         let inner = Arc::clone(&shared.inner);
-        let owner = inner.owner;
-        let output = inner.operate(Changes::Nothing, |channel| channel.join_output(owner))??;
+        let (owner, head) = (inner.owner, inner.control.head());
+        let output = inner.operate(Changes::Nothing, |channel| {
+            channel.join_output(owner).inspect(|_| head.set_at_home(AtHome::Asked))
+        })??;
         Ok(MirrorEnd { inner, mirror: Mutex::new(Mirror::new(output)) })
     }
 
@@ -131,8 +134,11 @@ impl MirrorEnd {
     /// The channel cannot be used.
     pub fn next(&self) -> Result<Option<ToHome>, Unusable> {
         let mut mirror = lock(&self.mirror);
-        let Ok(next) =
-            self.inner.operate(Changes::Nothing, |channel| never(mirror.next(channel)))?;
+        let Ok(next) = self.inner.operate(Changes::Nothing, |channel| {
+            let next = mirror.next(channel);
+            self.says(&mirror);
+            never(next)
+        })?;
         Ok(next)
     }
 
@@ -156,14 +162,7 @@ impl MirrorEnd {
     /// There is no room for so long, and the memory is lent still; or the channel cannot be used.
     pub fn put(&self, room: &Room<'_>, item: NewItem, until: Until) -> Result<(), PutError> {
         let (inner, slot) = (&self.inner, room.slot);
-        let show = |is_newest| {
-            if let Some(events) = inner.events {
-                events.received(item.time, item.length);
-            }
-            if is_newest && let Some(bytes) = inner.payload.read(slot, item.length as usize) {
-                inner.control.head().newest.write(Some((slot, item)), bytes);
-            }
-        };
+        let show = |is_newest| inner.show(slot, item, is_newest, PutBy::Service);
         let attempt = || {
             let mut mirror = lock(&self.mirror);
             let put =
@@ -182,12 +181,20 @@ impl MirrorEnd {
     /// # Errors
     /// The channel cannot be used.
     pub fn receive(&self, message: ToMirror) -> Result<(), Unusable> {
-        let mirror = lock(&self.mirror);
+        let mut mirror = lock(&self.mirror);
         let Ok(done) = self.inner.operate(Changes::All, |channel| {
             mirror.receive(channel, message);
+            self.says(&mirror);
             never(())
         })?;
         Ok(done)
+    }
+
+    /// Tells those that join whether the home knows; called with the channel's lock, so that who joins
+    /// afterwards is counted in what the mirror tells next.
+    fn says(&self, mirror: &Mirror) {
+        let is = if mirror.is_joined() { AtHome::Joined } else { AtHome::Asked };
+        self.inner.control.head().set_at_home(is);
     }
 
     /// Records until it is dropped what a thread of the service does.
@@ -210,7 +217,10 @@ impl MirrorEnd {
 impl Drop for MirrorEnd {
     fn drop(&mut self) {
         let output = lock(&self.mirror).output();
-        _ = self.inner.operate(Changes::All, |channel| channel.leave_output(output));
+        _ = self.inner.operate(Changes::All, |channel| {
+            self.inner.control.head().set_at_home(AtHome::Away);
+            channel.leave_output(output)
+        });
     }
 }
 

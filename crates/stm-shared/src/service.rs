@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -24,9 +24,24 @@ use crate::channels::{Channels, lock};
 use crate::parties;
 use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
-/// Makes the mirror of a channel of another host, or says why that cannot be; with what its home makes
-/// the channel if it has none.
-pub type Opener = Box<dyn Fn(Option<Settings>) -> Result<(), String> + Send + Sync>;
+/// A channel whose home is on another host.
+pub trait Elsewhere: Send + Sync {
+    /// Makes the mirror. `create` is what the home makes the channel with, if it has none.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    fn mirror(&self, create: Option<Settings>) -> Result<(), String>;
+
+    /// Makes a connection to the home by which items are put, if the channel there has this incarnation;
+    /// also returns how many loans it may have.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    fn output(&self, incarnation: u64) -> Result<(OwnedFd, u32), String>;
+}
+
+/// Channels of other hosts by their names, and a lock for making the mirror.
+type Others = BTreeMap<String, (Mutex<()>, Box<dyn Elsewhere>)>;
 
 /// A service that listens.
 pub struct Service {
@@ -36,7 +51,7 @@ pub struct Service {
     made: Option<PathBuf>,
     channels: Channels,
     /// How channels of other hosts are opened.
-    elsewhere: Arc<BTreeMap<String, Mutex<Opener>>>,
+    elsewhere: Arc<Others>,
     /// Processes whose end a thread waits for.
     watched: Arc<Mutex<BTreeSet<i32>>>,
 }
@@ -77,9 +92,9 @@ impl Service {
     }
 
     /// Says how channels of other hosts are opened, when a program first asks for them.
-    pub fn knows_elsewhere(&mut self, openers: BTreeMap<String, Opener>) {
-        let openers = openers.into_iter().map(|(name, opener)| (name, Mutex::new(opener)));
-        self.elsewhere = Arc::new(openers.collect());
+    pub fn knows_elsewhere(&mut self, others: BTreeMap<String, Box<dyn Elsewhere>>) {
+        let others = others.into_iter().map(|(name, other)| (name, (Mutex::new(()), other)));
+        self.elsewhere = Arc::new(others.collect());
     }
 
     /// The channels and what they have, or why that cannot be told.
@@ -165,13 +180,13 @@ impl Drop for Service {
 
 /// Answers a process until it closes its connection.
 fn answer(
-    stream: &UnixStream,
+    client: &UnixStream,
     process: UnixCredentials,
     channels: &Channels,
-    elsewhere: &BTreeMap<String, Mutex<Opener>>,
+    elsewhere: &Others,
 ) -> io::Result<()> {
     let mut is_known = false;
-    while let Some((request, _)) = receive::<Request>(stream)? {
+    while let Some((request, _)) = receive::<Request>(client)? {
         let refused = Answer::Refused;
         let asked = match &request {
             Request::Create { name, options } => Some((name, Some(*options))),
@@ -180,13 +195,13 @@ fn answer(
         };
         if is_known
             && let Some((name, options)) = asked
-            && let Some(opener) = elsewhere.get(name)
+            && let Some((making, other)) = elsewhere.get(name)
         {
-            let open = lock(opener);
+            let _one_at_a_time = lock(making);
             if !channels.has(name)
-                && let Err(why) = open(options)
+                && let Err(why) = other.mirror(options)
             {
-                send(stream, &refused(why), &[])?;
+                send(client, &refused(why), &[])?;
                 continue;
             }
         }
@@ -210,16 +225,26 @@ fn answer(
                 Err(why) => refused(why),
                 Ok(files) => {
                     let [control, payload] = files?;
-                    send(stream, &Answer::Done(false), &[control.as_fd(), payload.as_fd()])?;
+                    send(client, &Answer::Done(false), &[control.as_fd(), payload.as_fd()])?;
                     continue;
                 }
             },
+            Request::Output { name, incarnation } => {
+                let other = elsewhere.get(&name).map(|(_, other)| other.output(incarnation));
+                match other.unwrap_or_else(|| Err(format!("{name} has its home here"))) {
+                    Err(why) => refused(why),
+                    Ok((stream, loans)) => {
+                        send(client, &Answer::Loans(loans), &[stream.as_fd()])?;
+                        continue;
+                    }
+                }
+            }
             Request::List => channels.list().map_or_else(refused, Answer::Listed),
             Request::Remove { name } => {
                 channels.remove(&name).map_or_else(refused, |()| Answer::Done(false))
             }
         };
-        send(stream, &done, &[])?;
+        send(client, &done, &[])?;
     }
     Ok(())
 }

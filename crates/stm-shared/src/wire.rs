@@ -31,6 +31,9 @@ pub(crate) enum Request {
     Create { name: String, options: Settings },
     /// The files of a channel; `puts`: those of the items for writing, too.
     Open { name: String, puts: bool },
+    /// A connection to the home of a mirror, by which items are put; the home has to have this
+    /// incarnation.
+    Output { name: String, incarnation: u64 },
     /// All channels and what they have.
     List,
     /// The service forgets a channel; those that use it go on.
@@ -44,6 +47,8 @@ pub(crate) enum Answer {
     /// It is done; of `create`, whether the channel is new.
     Done(bool),
     Listed(Vec<Listed>),
+    /// How many loans an output connection may have.
+    Loans(u32),
     Refused(String),
 }
 
@@ -103,6 +108,11 @@ impl Settings {
     pub(crate) fn with_service(self) -> Options {
         let more = u32::from(self.processes > 0);
         Settings { processes: self.processes.saturating_add(more), ..self }.options()
+    }
+
+    /// Items that an output connection may fill at one time.
+    pub fn loans(&self) -> u32 {
+        self.loans
     }
 
     pub(crate) fn options(self) -> Options {

@@ -266,6 +266,11 @@ impl<W: Words> Channel<W> {
         gone.replace_from(&mut self.memory, kept, after.iter().map(|time| time.cast_unsigned()));
     }
 
+    /// Whether the item of a time is not collected yet; it may be gone and held.
+    pub fn has_item(&self, time: Time) -> bool {
+        self.find(time).is_ok()
+    }
+
     /// The place of the item of a time; else the place that it would have.
     pub(crate) fn find(&self, time: Time) -> Result<usize, usize> {
         let at = self.first_from(time);

@@ -33,6 +33,8 @@ pub enum ToHome {
 /// What a home tells a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToMirror {
+    /// The home has made the connection that the mirror has asked for, so many times by now.
+    Joined(u64),
     /// An item. Its bytes are in the slot, until `sent` is called.
     Item(Got),
     /// A time is gone of which the mirror gets no item; `lost`: because it had to make room.
@@ -78,6 +80,8 @@ pub struct Feed {
     lost: u64,
     news: VecDeque<ToMirror>,
     horizon: Horizon,
+    /// How many times it has made the connection.
+    joined: u64,
 }
 
 impl Feed {
@@ -91,6 +95,7 @@ impl Feed {
             lost: 0,
             news: VecDeque::new(),
             horizon: Horizon::NONE,
+            joined: 0,
         }
     }
 
@@ -110,7 +115,10 @@ impl Feed {
         match (message, self.input) {
             (ToHome::Wants { floor, lossy }, None) => {
                 let (input, joined) = channel.join_input(self.owner, From::At(floor), lossy, 1)?;
+                let joined_before = self.joined;
                 *self = Feed { input: Some(input), ..Feed::new(self.owner) };
+                self.joined = joined_before + 1;
+                self.news.push_back(ToMirror::Joined(self.joined));
                 let gone = channel.gone_from(joined);
                 self.told.extend(&gone);
                 self.news
@@ -229,12 +237,15 @@ pub struct Mirror {
     told: Option<ToHome>,
     /// Times of items that came, of which the home does not know that they are consumed.
     came: BTreeSet<Time>,
+    /// How many times it has asked for a connection, and how many the home has made.
+    asked: u64,
+    joined: u64,
 }
 
 impl Mirror {
     /// The mirror's side of a new connection; its items are put by this output connection.
     pub fn new(output: OutputId) -> Mirror {
-        Mirror { output, told: None, came: BTreeSet::new() }
+        Mirror { output, told: None, came: BTreeSet::new(), asked: 0, joined: 0 }
     }
 
     /// The connection by which its items come.
@@ -242,10 +253,19 @@ impl Mirror {
         self.output
     }
 
+    /// Whether the home has a connection for what is wanted here: nothing of it is collected there.
+    pub fn is_joined(&self) -> bool {
+        matches!(self.told, Some(ToHome::Wants { .. })) && self.joined == self.asked
+    }
+
     /// The next message for the home, if there is one.
     pub fn next<W: Words>(&mut self, channel: &Channel<W>) -> Option<ToHome> {
         let wants = channel.wants();
         if self.told != Some(wants) {
+            let had_none = self.told.is_none_or(|told| told == ToHome::WantsNothing);
+            if had_none && wants != ToHome::WantsNothing {
+                self.asked += 1;
+            }
             self.told = Some(wants);
             match wants {
                 ToHome::Wants { floor, .. } => self.came = self.came.split_off(&floor),
@@ -292,8 +312,9 @@ impl Mirror {
     }
 
     /// Carries out a message of the home that is not an item.
-    pub fn receive<W: Words>(&self, channel: &mut Channel<W>, message: ToMirror) {
+    pub fn receive<W: Words>(&mut self, channel: &mut Channel<W>, message: ToMirror) {
         match message {
+            ToMirror::Joined(count) => self.joined = count,
             ToMirror::Item(_) => (),
             ToMirror::Gone { time, lost } => channel.is_gone_elsewhere(time, lost),
             ToMirror::Lost(count) => channel.were_lost(count),

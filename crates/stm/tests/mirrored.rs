@@ -125,6 +125,11 @@ impl Host {
                     _ => (),
                 }
                 self.mirror.receive(&mut self.channel, other);
+                if let ToMirror::Joined(_) = other
+                    && self.mirror.is_joined()
+                {
+                    assert!(self.due.is_some(), "the home has no connection for it");
+                }
             }
         }
         true
@@ -412,6 +417,7 @@ impl World {
         for host in &mut self.hosts {
             assert_eq!(host.channel.counts().present, 0, "a mirror keeps what nobody wants");
             assert_eq!(host.due.is_some(), !host.readers.is_empty());
+            assert_eq!(host.mirror.is_joined(), !host.readers.is_empty());
             has_readers |= host.due.is_some();
             if let Some(due) = &host.due {
                 let missing = due.difference(&host.came).count() as i64;

@@ -127,7 +127,10 @@ class RemoteItems(Document):
     missing: int | None
     """Records of what its component got that may be missing at most; None: not known."""
     whole: RemotePart
-    """From the put until it had the item."""
+    """From the put at home until it had the item.
+
+    What a program elsewhere put is at home as soon as the home's service has received it.
+    """
     put_to_sent: RemotePart
     """From the put until the home's service sent the item."""
     sent_to_received: RemotePart

@@ -1,8 +1,9 @@
 """The way of channels' items to readers on other hosts, from the events of each item.
 
 An item is put at home, the home's service sends it, the service of the reader's host receives it,
-and the reader gets it: `put`, `sent`, `received`, `got`, all with the item's time as their id. A
-channel has at most one item of a time, but a time may be recorded again: an item is sent again
+and the reader gets it: `put`, `sent`, `received`, `got`, all with the item's time as their id.
+Where a program of another host puts it, the way begins where the home's service has `received` it.
+A channel has at most one item of a time, but a time may be recorded again: an item is sent again
 after a connection was lost, and a channel that was removed may be made anew. So each event belongs
 to the last one of the step before that is not later, as far as the clocks can tell.
 
@@ -98,7 +99,7 @@ def _of_repeat(
     readers = dict(_readers(run, channel, repeat))
     if not readers:
         return
-    put = _events(run, f"{name}.put", repeat, f"host = {literal(home)}")
+    put = _put_at_home(run, channel, repeat)
     sent = _sent(run, channel, repeat)
     received = {
         host: _events(run, f"{name}.received", repeat, _of_service(host))
@@ -134,6 +135,15 @@ def _events(run: Run, table: str, repeat: int, where: str) -> _Events:
     rows = run.relation(table).filter(f"repeat = {repeat} AND {where}")
     found = rows.project("id, ts, err_ns").order("ts").to_arrow_table()
     return _Events(*(found[each].to_numpy() for each in ("id", "ts", "err_ns")))
+
+
+def _put_at_home(run: Run, channel: Channel, repeat: int) -> _Events:
+    """When each item was put at home: by a program there, or by the service for one elsewhere."""
+    of_programs = f"host = {literal(channel.home)}"
+    put = _events(run, f"{channel.name}.put", repeat, of_programs)
+    came = _events(run, f"{channel.name}.received", repeat, _of_service(channel.home))
+    every = _joined([put, came])
+    return every.at(np.argsort(every.ts, kind="stable"))
 
 
 def _sent(run: Run, channel: Channel, repeat: int) -> dict[int, _Events]:

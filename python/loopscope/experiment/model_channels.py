@@ -14,12 +14,13 @@ from .values import Integer, Quantity
 
 
 class Channel(Section):
-    """A channel, which programs open by its name; those on its home put items."""
+    """A channel, which programs of all hosts open by its name."""
 
     home: Annotated[str, values.HostOrComponent()] = Field(
-        description="The host whose memory has its items, and whose components put them. Those of "
-        "other hosts get them over the network. A component's name stands for its host, so that "
-        "the channel moves with it.",
+        description="The host whose memory has its items: best that of the components that put "
+        "them. Those of other hosts put and get over the network, and each put there takes a "
+        "message and an answer. A component's name stands for its host, so that the channel moves "
+        "with it.",
     )
     item: Annotated[int, Quantity(SIZE, "1B", "4GB")] = Field(
         description="What an item may have, such as 300kB."

@@ -29,7 +29,7 @@ from loopscope._native import (
     TooMany,
 )
 from loopscope.stm.channels import Channel, Counts, Input, InputCounts, Look, Output, Service
-from loopscope.stm.items import Item, Loan
+from loopscope.stm.items import Item, Loan, Serializer
 from loopscope.stm.pace import Pace, Turn
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "NotYet",
     "Output",
     "Pace",
+    "Serializer",
     "Service",
     "StmError",
     "TooMany",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
-from loopscope._native import StmChannel, StmInput, StmOutput, StmService
-from loopscope.stm.items import Item, Loan
+from loopscope._native import StmChannel, StmInput, StmItem, StmOutput, StmService
+from loopscope.stm.items import Item, Loan, Serializer, serializer_of
 
 Timeout = float | None
 """Seconds that an operation waits at most; 0: it does not; None: for as long as it takes."""
@@ -83,9 +83,10 @@ class _Ends:
 class Input(_Ends):
     """A connection that gets items. Each thread makes its own."""
 
-    def __init__(self, native: StmInput, slot_bytes: int) -> None:
+    def __init__(self, native: StmInput, slot_bytes: int, serializer: Serializer | None) -> None:
         self._native = native
         self._slot_bytes = slot_bytes
+        self._serializer = serializer
         self.floor: int = native.floor
         """All times below this were consumed when it joined."""
 
@@ -138,7 +139,7 @@ class Input(_Ends):
 
         Raises `TooMany` if it would hold more than it may; then it gets none.
         """
-        return [Item(item, self._slot_bytes) for item in self._native.range(first, last)]
+        return [self._item(item) for item in self._native.range(first, last)]
 
     def consume(self, time: int) -> None:
         """Says that it wants nothing of this time. Raises `TooMany`, see `ahead` of `create`."""
@@ -162,16 +163,26 @@ class Input(_Ends):
     def _get(
         self, which: str, timeout: Timeout, time: int = 0, tolerance: int = 0, half_width: int = 0
     ) -> Item:
-        got = self._native.get(which, time, tolerance, half_width, timeout)
-        return Item(got, self._slot_bytes)
+        return self._item(self._native.get(which, time, tolerance, half_width, timeout))
+
+    def _item(self, native: StmItem) -> Item:
+        return Item(native, self._slot_bytes, self._serializer)
 
 
 class Output(_Ends):
     """A connection that puts items. Each thread makes its own."""
 
-    def __init__(self, native: StmOutput, item_bytes: int) -> None:
+    def __init__(
+        self,
+        native: StmOutput,
+        item_bytes: int,
+        serializer: Serializer | None,
+        on_collected: Callable[[int], object] | None,
+    ) -> None:
         self._native = native
         self._item_bytes = item_bytes
+        self._serializer = serializer
+        self._on_collected = on_collected
 
     def __enter__(self) -> Output:
         return self
@@ -196,14 +207,24 @@ class Output(_Ends):
             left = None if end is None else max(end - monotonic(), 0)
             loan.put(time, half_width=half_width, timeout=left)
 
+    def put_object(
+        self, time: int, value: object, *, half_width: int = 0, timeout: Timeout = None
+    ) -> None:
+        """Puts a value as the bytes that the channel's serializer makes of it; else as `put`."""
+        data = serializer_of(self._serializer).dumps(value)
+        data = data.encode() if isinstance(data, str) else data
+        self.put(time, data, half_width=half_width, timeout=timeout)
+
     def loan(self, nbytes: int | None = None, *, timeout: Timeout = None) -> Loan:
         """Memory for an item of so many bytes, or of as many as it may have, to be filled in place.
 
-        Waits for a free slot. Raises `NoSlot`, and `TooMany` if it has as many as it may.
+        Waits for a free slot; on another host than the channel's home, the put does. Raises
+        `NoSlot`, and `TooMany` if it has as many as it may.
         """
         nbytes = self._item_bytes if nbytes is None else nbytes
         if not 0 <= nbytes <= self._item_bytes:
             raise ValueError(f"an item of this channel has at most {self._item_bytes} bytes")
+        self._tell_collected()
         return Loan(self._native.loan(timeout), nbytes)
 
     def derives(self, source: Input) -> None:
@@ -215,6 +236,25 @@ class Output(_Ends):
         """
         self._native.derives(source._native)
 
+    def collected(self) -> list[int]:
+        """The times of its items that were collected since the last call, as the handler is told them.
+
+        An item is collected when its bytes are of no use to anybody any more, so that what belongs
+        to it, such as a buffer of a camera, can be used again. Raises ValueError if the connection
+        was made without `on_collected`.
+        """
+        if self._on_collected is None:
+            raise ValueError("the connection was made without a handler: output(on_collected=…)")
+        return self._tell_collected()
+
+    def _tell_collected(self) -> list[int]:
+        if self._on_collected is None:
+            return []
+        times: list[int] = self._native.collected()
+        for time in times:
+            self._on_collected(time)
+        return times
+
     def bound(self, time: int) -> int:
         """Promises that it puts nothing below a time any more. Returns the promise that holds."""
         promised: int = self._native.bound(time)
@@ -224,8 +264,9 @@ class Output(_Ends):
 class Channel:
     """A channel that this process uses. It does so until this and its connections are gone."""
 
-    def __init__(self, name: str, native: StmChannel) -> None:
+    def __init__(self, name: str, native: StmChannel, serializer: Serializer | None) -> None:
         self._native = native
+        self._serializer = serializer
         self.name = name
         """Its name."""
         self.capacity: int = native.capacity
@@ -245,13 +286,27 @@ class Channel:
         `start`: it wants everything that is there, the newest item and what is later, what is later
         than everything so far, or everything from a time on. `lossy`: a full channel may drop items
         that this connection wants. `holds`: items that it may have at one time. Raises `TooMany`.
+
+        Where the channel's home is another host, it waits until the home knows of the connection:
+        no item that is put later is freed before it has come. Where the home is away it does not.
         """
         begin, at = (start, 0) if isinstance(start, str) else ("at", start)
-        return Input(self._native.input(begin, at, lossy, holds), self.item_bytes)
+        native = self._native.input(begin, at, lossy, holds)
+        return Input(native, self.item_bytes, self._serializer)
 
-    def output(self) -> Output:
-        """A new connection that puts items. Raises `TooMany`."""
-        return Output(self._native.output(), self.item_bytes)
+    def output(self, *, on_collected: Callable[[int], object] | None = None) -> Output:
+        """A new connection that puts items. Raises `TooMany`.
+
+        `on_collected` is called with the time of each item that the connection has put and that was
+        collected: in later calls of `put` and `loan`, and of `collected`.
+
+        Where the channel's home is another host, each put goes there and waits for the answer.
+        Raises `StmError` if the home does not answer, has no room for the connection, or has
+        another channel of this name by now; and later in a put, if the home has gone away: the item
+        may be put then or not, and the connection is of no use any more.
+        """
+        native = self._native.output(on_collected is not None)
+        return Output(native, self.item_bytes, self._serializer, on_collected)
 
     def counts(self) -> Counts:
         """What it has counted."""
@@ -289,6 +344,7 @@ class Service(_Ends):
         remembered: int = 64,
         orphans: Literal["keep", "discard"] = "keep",
         full: Literal["refuse", "drop"] = "refuse",
+        serializer: Serializer | None = None,
     ) -> Channel:
         """A new channel, or the one of this name if it was made with the same options.
 
@@ -307,6 +363,7 @@ class Service(_Ends):
             orphans: What becomes of items while there is no input connection.
             full: What a put does where all inputs still want all items: it waits, or the item of
                 the lowest time is dropped and counts as lost.
+            serializer: See `open`.
 
         Raises:
             StmError: There is one of other options, or too little memory.
@@ -329,14 +386,18 @@ class Service(_Ends):
             discard_orphans=orphans == "discard",
             drop_when_full=full == "drop",
         )
-        return self._opened(name, puts=True)
+        return self.open(name, puts=True, serializer=serializer)
 
-    def open(self, name: str, *, puts: bool = False) -> Channel:
-        """A channel that is there; `puts`: to put items, too. Raises `StmError` without one."""
-        return self._opened(name, puts)
+    def open(
+        self, name: str, *, puts: bool = False, serializer: Serializer | None = None
+    ) -> Channel:
+        """A channel that is there; `puts`: to put items, too. Raises `StmError` without one.
 
-    def _opened(self, name: str, puts: bool) -> Channel:
-        return Channel(name, self._native.channel(name, puts))
+        `serializer` makes bytes of the values of `put_object`, and values of the bytes of
+        `Item.object`: a module such as `json` or `pickle`. Each program of a channel gives the same
+        one. What `pickle` loads may do anything, so those that put have to be trusted.
+        """
+        return Channel(name, self._native.channel(name, puts), serializer)
 
     def list(self) -> list[dict[str, Any]]:
         """The channels, and what they have, as ``loopscope stm list --json`` prints them."""

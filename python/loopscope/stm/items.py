@@ -6,7 +6,7 @@ import ctypes
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loopscope._native import StmItem, StmLoan
 
@@ -15,6 +15,25 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+
+
+class Serializer(Protocol):
+    """What makes bytes of values and values of bytes, such as the modules `json` and `pickle`."""
+
+    def dumps(self, value: Any, /) -> bytes | str:
+        """The bytes of a value; a text is put in UTF-8."""
+        ...
+
+    def loads(self, data: bytes, /) -> Any:
+        """The value of bytes."""
+        ...
+
+
+def serializer_of(given: Serializer | None) -> Serializer:
+    """The one that was given. Raises ValueError without one."""
+    if given is None:
+        raise ValueError("the channel was opened without a serializer: open(…, serializer=json)")
+    return given
 
 
 class _Memory:
@@ -86,8 +105,11 @@ class Item(_Memory):
 
     _what = "item"
 
-    def __init__(self, native: StmItem, slot_bytes: int) -> None:
+    def __init__(
+        self, native: StmItem, slot_bytes: int, serializer: Serializer | None = None
+    ) -> None:
         super().__init__(native, slot_bytes, native.bytes)
+        self._serializer = serializer
         self.time: int = native.time
         """Its time, as its producer chose it."""
         self.half_width: int = native.half_width
@@ -120,6 +142,13 @@ class Item(_Memory):
         it has not the bytes of such an array.
         """
         return self._array(self.view, dtype, shape)
+
+    def object(self) -> Any:
+        """The value that the channel's serializer makes of its bytes.
+
+        Raises what the serializer does, and ValueError if the channel was opened without one.
+        """
+        return serializer_of(self._serializer).loads(bytes(self))
 
     def __bytes__(self) -> bytes:
         return bytes(self.view)
@@ -181,7 +210,7 @@ class Loan(_Memory):
         full it waits for `timeout` seconds; None: for as long as it takes.
 
         Raises BufferError if there are views of the bytes, by which the item could be changed, and
-        `Full`, `Late` or `Exists`; the loan is there still.
+        `Full`, `NoSlot`, `Late` or `Exists`; the loan is there still.
         """
         keeper = self._there()
         nbytes = self._nbytes if nbytes is None else nbytes

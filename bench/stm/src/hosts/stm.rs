@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use loopscope_stm::{Config, From, Full, Orphans, Time, Which};
-use loopscope_stm_link::{Homes, Key, Transport, mirror};
-use loopscope_stm_shared::{Client, Input, Opener, Options, Output, Until};
+use loopscope_stm_link::{Home, Homes, Key, Transport};
+use loopscope_stm_shared::{Channels, Client, Elsewhere, Input, Options, Output, Settings, Until};
 
 use super::{BYTES, End, LISTEN};
 use crate::far::{self, Far};
@@ -42,25 +43,52 @@ struct Host {
     other: Arc<OnceLock<SocketAddr>>,
 }
 
+fn transport() -> Transport {
+    Transport::new(Key::new(vec![7; 32]).unwrap(), None).unwrap()
+}
+
+fn report(what: &str) {
+    eprintln!("stm-bench: {what}");
+}
+
+/// The other host's channel, whose address is known later.
+struct Away {
+    channels: Channels,
+    name: &'static str,
+    other: Arc<OnceLock<SocketAddr>>,
+}
+
+impl Away {
+    fn home(&self) -> Home<fn(&str)> {
+        let (channels, address) = (self.channels.clone(), *self.other.get().unwrap());
+        Home { channels, name: self.name.into(), address, transport: transport(), report }
+    }
+}
+
+impl Elsewhere for Away {
+    fn mirror(&self, create: Option<Settings>) -> Result<(), String> {
+        self.home().mirror(create)
+    }
+
+    fn output(&self, incarnation: u64) -> Result<(OwnedFd, u32), String> {
+        self.home().output(incarnation)
+    }
+}
+
 impl Host {
     /// One that has the home of the channel `own`.
     fn new(own: &str, others: &'static str) -> Host {
-        let key = || Transport::new(Key::new(vec![7; 32]).unwrap(), None).unwrap();
-        let report = |what: &str| eprintln!("stm-bench: {what}");
         let (mut service, path) = far::service();
         let channels = service.channels();
         let other: Arc<OnceLock<SocketAddr>> = Arc::default();
-        let (known, mirrors) = (Arc::clone(&other), channels.clone());
-        let opener: Opener = Box::new(move |create| {
-            let address = *known.get().unwrap();
-            mirror(&mirrors, others, address, &key(), create, report)
-        });
-        service.knows_elsewhere(BTreeMap::from([(others.into(), opener)]));
+        let away = Away { channels: channels.clone(), name: others, other: Arc::clone(&other) };
+        let away: Box<dyn Elsewhere> = Box::new(away);
+        service.knows_elsewhere(BTreeMap::from([(others.into(), away)]));
         far::serve(service);
         Client::connect(&path).unwrap().create(own, &OPTIONS).unwrap();
         let homes = Homes::listen(LISTEN.parse().unwrap()).unwrap();
         let home = homes.address().unwrap();
-        homes.serve(channels, key(), report).unwrap();
+        homes.serve(channels, transport(), report).unwrap();
         Host { path, home, other }
     }
 
