@@ -62,7 +62,8 @@ def test_the_guides_commands(machine: Machine) -> None:
 
 def test_the_guide_shows_the_programs() -> None:
     shown = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    programs = [(FOLDER / name).read_text() for name in ("camera.py", "tracker.py", "paced.py")]
+    names = ("camera.py", "tracker.py", "paced.py", "values.py")
+    programs = [(FOLDER / name).read_text() for name in names]
     assert all(part in program for part, program in zip(shown, programs, strict=True))
     (shown_c,) = re.findall(r"^```c\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert shown_c in (FOLDER / "camera.c").read_text()

@@ -237,7 +237,7 @@ class Output(_Ends):
         self._native.derives(source._native)
 
     def collected(self) -> list[int]:
-        """The times of its items that were collected since the last call, as the handler is told them.
+        """The times of its items that were collected since the last call; the handler is told them.
 
         An item is collected when its bytes are of no use to anybody any more, so that what belongs
         to it, such as a buffer of a camera, can be used again. Raises ValueError if the connection
@@ -386,7 +386,7 @@ class Service(_Ends):
             discard_orphans=orphans == "discard",
             drop_when_full=full == "drop",
         )
-        return self.open(name, puts=True, serializer=serializer)
+        return self._opened(name, True, serializer)
 
     def open(
         self, name: str, *, puts: bool = False, serializer: Serializer | None = None
@@ -397,6 +397,9 @@ class Service(_Ends):
         `Item.object`: a module such as `json` or `pickle`. Each program of a channel gives the same
         one. What `pickle` loads may do anything, so those that put have to be trusted.
         """
+        return self._opened(name, puts, serializer)
+
+    def _opened(self, name: str, puts: bool, serializer: Serializer | None) -> Channel:
         return Channel(name, self._native.channel(name, puts), serializer)
 
     def list(self) -> list[dict[str, Any]]:
