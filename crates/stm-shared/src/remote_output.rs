@@ -224,14 +224,13 @@ impl RemoteConnection {
         let length = length.ok_or((keeps, PutError::TooLong { bytes: count, room }))?;
         let mut asks = lock(&self.asks);
         let answer = self.way.unless_broken(|| {
-            let now = now_ns();
-            if asks.clock.age(now).is_none_or(|age| age > ASK_AFTER_NS) {
+            let called = now_ns();
+            if asks.clock.age(called).is_none_or(|age| age > ASK_AFTER_NS) {
                 self.ask(&mut asks, FromOutput::Asks, &[], None)?;
             }
-            let now = now_ns();
             let what = "the home's time is not known";
             let (put_ns, put_error_ns) =
-                asks.clock.there(now, now).ok_or_else(|| io::Error::other(what))?;
+                asks.clock.there(called, now_ns()).ok_or_else(|| io::Error::other(what))?;
             let item = NewItem { time, half_width, length, put_ns, put_error_ns };
             let (has_bytes, bytes) = match bytes {
                 Bytes::Sent(bytes) => (true, bytes),
