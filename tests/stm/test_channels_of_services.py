@@ -192,6 +192,22 @@ def test_a_put_elsewhere_waits_and_can_be_ended(tmp_path: Path, key: Path) -> No
                 stm.Service(away.path).open("frames", puts=True).output()
 
 
+def test_a_reader_joins_where_its_service_was_killed(tmp_path: Path, key: Path) -> None:
+    """Nobody tells the home of it, and it does not wait for that."""
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        stm.Service(home.path).create("frames", item_bytes=8)
+        at = f"frames={home.address}"
+        with serving(tmp_path / "away", "--home", at, "--key", key) as away:
+            frames = stm.Service(away.path).open("frames")
+            frames.input().close()
+            wait_until("the home knows", lambda: listed(home.path)["inputs"] == [])
+            away.end(signal.SIGKILL)
+            begun = time.monotonic()
+            with pytest.raises(stm.NotYet):
+                frames.input().oldest(timeout=0)
+            assert time.monotonic() - begun < 4
+
+
 def test_a_killed_producer_elsewhere_leaves_nothing_at_home(tmp_path: Path, key: Path) -> None:
     """It is killed at a random instant of its puts, many times."""
     seed = random.randrange(1 << 32)

@@ -211,7 +211,7 @@ fn serve_output(
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
     output::end_silent(stream)?;
-    output::serve(stream, output, channel.item_bytes())
+    output::serve(stream, &channel, output)
 }
 
 /// The way to a mirror, which takes messages of one thread and answers of another.

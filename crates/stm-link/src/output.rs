@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, Time};
 use loopscope_stm_shared::{
-    FromOutput, LocalLoan, LocalOutput, PutError, Relay, ToOutput, Until, Unusable, now_ns,
+    FromOutput, LocalLoan, LocalOutput, PutError, Relay, Shared, ToOutput, Until, now_ns,
     waits_until,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -37,9 +37,17 @@ struct Remote<'a> {
     reader: BufReader<&'a TcpStream>,
     output: LocalOutput,
     /// Loans whose items could not be put.
-    kept: BTreeMap<u32, LocalLoan>,
-    /// Bytes that an item may have.
+    kept: BTreeMap<u32, Kept>,
+    /// Bytes that an item may have, and loans that it may have.
     most: usize,
+    loans: u32,
+}
+
+/// The bytes of an item that could not be put.
+enum Kept {
+    Slot(LocalLoan),
+    /// There was no slot.
+    Bytes(Vec<u8>),
 }
 
 /// An item that is to be put.
@@ -50,10 +58,11 @@ struct Wanted {
     until: Until,
 }
 
-/// Puts what comes on a connection, items of `most` bytes, until it ends.
-pub(crate) fn serve(stream: &TcpStream, output: LocalOutput, most: usize) -> io::Result<()> {
+/// Puts what comes on a connection, until it ends.
+pub(crate) fn serve(stream: &TcpStream, channel: &Shared, output: LocalOutput) -> io::Result<()> {
     let reader = BufReader::with_capacity(1 << 16, stream);
-    let mut remote = Remote { stream, reader, output, kept: BTreeMap::new(), most };
+    let (most, loans) = (channel.item_bytes(), channel.config().loans);
+    let mut remote = Remote { stream, reader, output, kept: BTreeMap::new(), most, loans };
     loop {
         match remote.next() {
             Ok(()) => (),
@@ -124,20 +133,26 @@ impl Remote<'_> {
     /// Puts an item; the inner error is what the program is told.
     fn put(&mut self, wanted: &Wanted) -> io::Result<Result<(), PutError>> {
         let Wanted { number, item, has_bytes, until } = *wanted;
-        if item.length as usize > self.most {
-            let what = format!("an item of {} bytes, and it may have {}", item.length, self.most);
+        let length = item.length as usize;
+        if length > self.most || number >= self.loans {
+            let what = format!("an item of {length} bytes in loan {number}, which cannot be");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        let mut loan = match (self.kept.remove(&number), has_bytes) {
-            (Some(loan), false) => loan,
-            (None, false) => {
+        let kept = self.kept.remove(&number);
+        let filled = if has_bytes { Some(self.receive(kept, length)?) } else { kept };
+        let mut loan = match filled {
+            Some(Kept::Slot(loan)) => loan,
+            Some(Kept::Bytes(bytes)) => match self.lend(&bytes, until)? {
+                Ok(loan) => loan,
+                Err(error) => {
+                    self.kept.insert(number, Kept::Bytes(bytes));
+                    return Ok(Err(error));
+                }
+            },
+            None => {
                 let what = format!("it has no loan {number} here");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            (kept, true) => match self.filled(kept, item.length as usize, until)? {
-                Ok(loan) => loan,
-                Err(error) => return Ok(Err(error)),
-            },
         };
         loop {
             let (back, error) = match loan.relay(item, soon(until)) {
@@ -145,7 +160,7 @@ impl Remote<'_> {
                 Err(failed) => failed,
             };
             if !error.may_end() || is_over(until) {
-                self.kept.insert(number, back);
+                self.kept.insert(number, Kept::Slot(back));
                 return Ok(Err(error));
             }
             loan = back;
@@ -153,26 +168,33 @@ impl Remote<'_> {
         }
     }
 
-    /// Receives an item's bytes into a slot, the one that it has or a new one.
-    fn filled(
-        &mut self,
-        kept: Option<LocalLoan>,
-        length: usize,
-        until: Until,
-    ) -> io::Result<Result<LocalLoan, PutError>> {
-        let damaged = || io::Error::other(Unusable::Damaged);
-        if let Ok(mut loan) = kept.map_or_else(|| self.output.loan(Until::Now), Ok) {
-            let _receives = self.output.relays(Relay::Receives);
-            self.reader.read_exact(loan.get_mut(..length).ok_or_else(damaged)?)?;
-            return Ok(Ok(loan));
+    /// Receives an item's bytes into the slot that it has or a new one. Where there is none, they are kept
+    /// apart, because the messages behind them are to be seen meanwhile.
+    fn receive(&mut self, kept: Option<Kept>, length: usize) -> io::Result<Kept> {
+        let _receives = self.output.relays(Relay::Receives);
+        let mut loan = match kept {
+            Some(Kept::Slot(loan)) => Some(loan),
+            _ => self.output.loan(Until::Now).ok(),
+        };
+        if let Some(room) = loan.as_mut().and_then(|loan| loan.get_mut(..length)) {
+            self.reader.read_exact(room)?;
         }
-        // While there is no slot, the messages behind the item are to be seen.
+        if let Some(loan) = loan {
+            return Ok(Kept::Slot(loan));
+        }
         let mut bytes = vec![0; length];
         self.reader.read_exact(&mut bytes)?;
+        Ok(Kept::Bytes(bytes))
+    }
+
+    /// A slot with some bytes. Waits for it.
+    fn lend(&mut self, bytes: &[u8], until: Until) -> io::Result<Result<LocalLoan, PutError>> {
         loop {
             match self.output.loan(soon(until)) {
                 Ok(mut loan) => {
-                    loan.get_mut(..length).ok_or_else(damaged)?.copy_from_slice(&bytes);
+                    if let Some(room) = loan.get_mut(..bytes.len()) {
+                        room.copy_from_slice(bytes);
+                    }
                     return Ok(Ok(loan));
                 }
                 Err(error) if error.may_end() && !is_over(until) => self.looks()?,

@@ -259,12 +259,8 @@ impl Attached {
             if head.at_home() != AtHome::Asked || left.is_zero() {
                 return Ok(());
             }
-            // The service may have been killed: its output connection ends then.
+            // Its service may have been killed.
             self.looks()?;
-            let Ok(outputs) = self.operate(Changes::Nothing, |channel| never(channel.outputs()))?;
-            if outputs.is_empty() {
-                return Ok(());
-            }
             futex::wait(&head.came.0, value, left.min(parties::LOOK_EVERY));
         }
     }
@@ -289,7 +285,12 @@ impl Attached {
             owners.into_iter().filter(|of| there.get(of).is_none_or(|ended| *ended)).collect();
         let mut ended = 0;
         if !gone.is_empty() {
+            // A mirror's items are put by its service alone.
+            let is_away = self.is_mirror && outputs.iter().any(|each| gone.contains(&each.owner));
             let Ok(count) = self.operate(Changes::All, |channel| {
+                if is_away {
+                    self.control.head().set_at_home(AtHome::Away);
+                }
                 never(gone.iter().map(|of| channel.leave_all(*of)).sum::<usize>())
             })?;
             ended = count;

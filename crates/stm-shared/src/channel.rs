@@ -88,7 +88,8 @@ impl Files {
         head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
         head.parties.store(processes.into(), Ordering::Relaxed);
         head.home.store(home, Ordering::Relaxed);
-        head.set_at_home(AtHome::Away);
+        // Its service has a connection to the home, and is about to use it.
+        head.set_at_home(AtHome::Asked);
         head.newest.write(None, &[]);
         // Release pairs with the Acquire of `Shared::open`, which sees all of the above.
         head.magic.store(MAGIC, Ordering::Release);

@@ -40,9 +40,9 @@ pub enum FromOutput {
 /// From the home to the output connection: the answer to a put or a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToOutput {
-    /// Why the item was not put. The home keeps the loan then, if it has one for it.
+    /// Why the item was not put.
     pub done: Result<(), PutError>,
-    /// Whether the home keeps the loan.
+    /// Whether the home keeps the loan and the item's bytes.
     pub keeps: bool,
     /// When it answers, by its CLOCK_MONOTONIC, ns.
     pub at: i64,

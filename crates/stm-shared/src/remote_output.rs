@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -180,6 +180,15 @@ impl Way {
             return Err(kind);
         }
         work().map_err(|error| *lock(&self.broken).insert(error.kind()))
+    }
+}
+
+impl Drop for RemoteConnection {
+    fn drop(&mut self) {
+        // A process that was forked has the connection, too, and it goes on with the parent's end.
+        if self.inner.own.is_ours() {
+            _ = lock(&self.way.writes).shutdown(Shutdown::Both);
+        }
     }
 }
 
