@@ -10,7 +10,7 @@ from loopscope_video.predict import predict
 from loopscope_video.settings import PredictSettings
 from machine import ROOT, Machine, without_kernel
 
-from loopscope.timeline import Run, open_run
+from loopscope.timeline import Run, open_run, points_of
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -81,6 +81,32 @@ def test_the_predicted_delay_is_found_within_15_percent(
     settled = run.relation("camera.truth").filter(f"id > {5 * RATE}").order("error_px")
     off = [error for (error,) in settled.project("error_px").fetchall()]
     assert (off[int(0.99 * len(off))] < 100) is follows
+
+
+def test_several_loops_run_at_once(machine: Machine) -> None:
+    """Each tracker turns the head of its own camera, and each point has its own rate."""
+    text = (ROOT / "experiments/video-loop-cameras.yaml").read_text()
+    file = machine.write("video-loop-cameras.yaml", text)
+    done = machine.command("run", file, "-p", "others=5,25", "-p", "duration=5", timeout_s=300)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    directory = machine.directory / "runs/video-loop-cameras/latest"
+    for label in points_of(directory):
+        run = open_run(directory, point=label)
+        others = 25 if "25" in label else 5
+        for number, name in enumerate(("first", "second", "third"), start=1):
+
+            def of(table: str, component: str, column: str = "id", run: Run = run) -> set[int]:
+                rows = run.relation(table).filter(f"process = '{component}'").project(column)
+                return {each for (each,) in rows.fetchall()}
+
+            camera, tracker = f"camera-{number}", f"tracker-{number}"
+            captured, got = of("camera.captured", camera), of(f"{name}.got", tracker)
+            taken = 5 * (RATE if number == 1 else others)
+            assert abs(len(captured) - taken) <= 2
+            # The end is an item, too.
+            assert of("tracker.commanded", tracker, "frame") == got & captured
+            assert len(got) > 0.7 * taken
+            assert of("head.ordered", camera) == of("tracker.commanded", tracker)
 
 
 def test_beyond_the_critical_delay_it_fails(machine: Machine) -> None:
