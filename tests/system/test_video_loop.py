@@ -88,7 +88,8 @@ def test_several_loops_run_at_once(machine: Machine) -> None:
     text = (ROOT / "experiments/video-loop-cameras.yaml").read_text()
     file = machine.write("video-loop-cameras.yaml", text)
     done = machine.command("run", file, "-p", "others=5,25", "-p", "duration=5", timeout_s=300)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
+    # In so short a time the balls may be anywhere.
+    assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     directory = machine.directory / "runs/video-loop-cameras/latest"
     for label in points_of(directory):
         run = open_run(directory, point=label)
