@@ -85,15 +85,21 @@ def test_a_dropped_item_is_collected(service: stm.Service) -> None:
 
 
 def test_what_a_handler_raises_ends_the_call(service: stm.Service) -> None:
+    told: list[int] = []
+
     def fails(time: int) -> None:
-        raise RuntimeError(f"no buffer {time}")
+        told.append(time)
+        if time == 1:
+            raise RuntimeError(f"no buffer {time}")
 
     frames = service.create("frames", item_bytes=64)
     out, into = frames.output(on_collected=fails), frames.input()
-    out.put(1, b"")
-    into.consume(1)
+    for time in (0, 1, 2, 3):
+        out.put(time, b"")
+    into.consume_until(3)
     with pytest.raises(RuntimeError, match="no buffer 1"):
-        out.put(2, b"")
-    # It was told, and nothing was put by that call.
-    out.put(2, b"")
-    assert frames.counts().put == 2
+        out.put(4, b"")
+    # Nothing was put by that call, and the next one tells of those after it.
+    assert told == [0, 1] and frames.counts().put == 4
+    out.put(4, b"")
+    assert told == [0, 1, 2, 3] and frames.counts().put == 5

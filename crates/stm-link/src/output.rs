@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, Time};
 use loopscope_stm_shared::{
-    FromOutput, LocalLoan, LocalOutput, PutError, Relay, Shared, ToOutput, Until, now_ns,
+    FromOutput, LocalLoan, LocalOutput, PutError, Relay, Shared, ToOutput, Until, Unusable, now_ns,
     waits_until,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -39,7 +39,7 @@ struct Remote<'a> {
     /// Loans whose items could not be put.
     kept: BTreeMap<u32, Kept>,
     /// Bytes that an item may have, and loans that it may have.
-    most: usize,
+    item_bytes: usize,
     loans: u32,
 }
 
@@ -61,8 +61,8 @@ struct Wanted {
 /// Puts what comes on a connection, until it ends.
 pub(crate) fn serve(stream: &TcpStream, channel: &Shared, output: LocalOutput) -> io::Result<()> {
     let reader = BufReader::with_capacity(1 << 16, stream);
-    let (most, loans) = (channel.item_bytes(), channel.config().loans);
-    let mut remote = Remote { stream, reader, output, kept: BTreeMap::new(), most, loans };
+    let (item_bytes, loans) = (channel.item_bytes(), channel.config().loans);
+    let mut remote = Remote { stream, reader, output, kept: BTreeMap::new(), item_bytes, loans };
     loop {
         match remote.next() {
             Ok(()) => (),
@@ -134,7 +134,7 @@ impl Remote<'_> {
     fn put(&mut self, wanted: &Wanted) -> io::Result<Result<(), PutError>> {
         let Wanted { number, item, has_bytes, until } = *wanted;
         let length = item.length as usize;
-        if length > self.most || number >= self.loans {
+        if length > self.item_bytes || number >= self.loans {
             let what = format!("an item of {length} bytes in loan {number}, which cannot be");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
@@ -172,14 +172,12 @@ impl Remote<'_> {
     /// apart, because the messages behind them are to be seen meanwhile.
     fn receive(&mut self, kept: Option<Kept>, length: usize) -> io::Result<Kept> {
         let _receives = self.output.relays(Relay::Receives);
-        let mut loan = match kept {
+        let loan = match kept {
             Some(Kept::Slot(loan)) => Some(loan),
             _ => self.output.loan(Until::Now).ok(),
         };
-        if let Some(room) = loan.as_mut().and_then(|loan| loan.get_mut(..length)) {
-            self.reader.read_exact(room)?;
-        }
-        if let Some(loan) = loan {
+        if let Some(mut loan) = loan {
+            self.reader.read_exact(room(&mut loan, length)?)?;
             return Ok(Kept::Slot(loan));
         }
         let mut bytes = vec![0; length];
@@ -192,9 +190,7 @@ impl Remote<'_> {
         loop {
             match self.output.loan(soon(until)) {
                 Ok(mut loan) => {
-                    if let Some(room) = loan.get_mut(..bytes.len()) {
-                        room.copy_from_slice(bytes);
-                    }
+                    room(&mut loan, bytes.len())?.copy_from_slice(bytes);
                     return Ok(Ok(loan));
                 }
                 Err(error) if error.may_end() && !is_over(until) => self.looks()?,
@@ -216,6 +212,11 @@ impl Remote<'_> {
         let mut fds = [PollFd::new(self.stream, PollFlags::IN)];
         Ok(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
+}
+
+/// So many bytes of a slot.
+fn room(loan: &mut LocalLoan, length: usize) -> io::Result<&mut [u8]> {
+    loan.get_mut(..length).ok_or_else(|| io::Error::other(Unusable::Damaged))
 }
 
 /// Until when a wait goes on before it looks at the connection.

@@ -107,6 +107,12 @@ fn away(kind: io::ErrorKind) -> String {
 }
 
 impl PutError {
+    /// The length of an item, if a slot has so much room.
+    pub(crate) fn length_of(bytes: usize, room: usize) -> Result<u32, PutError> {
+        let length = u32::try_from(bytes).ok().filter(|_| bytes <= room);
+        length.ok_or(PutError::TooLong { bytes, room })
+    }
+
     /// Whether it may be possible later.
     pub fn may_end(&self) -> bool {
         matches!(self, PutError::Loan(stm::LoanError::NoSlot) | PutError::Put(stm::PutError::Full))

@@ -73,6 +73,7 @@ pub(crate) enum Call {
     Consume,
     Release,
     Bound,
+    Collected,
 }
 
 /// Records a call when it is dropped.

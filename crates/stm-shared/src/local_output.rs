@@ -26,7 +26,7 @@ struct OutputConnection {
     /// What it promises because of inputs.
     follower: Arc<Follower>,
     /// Items that it has put and that were not told to be collected; None: nobody asks.
-    put: Mutex<Option<BTreeSet<Time>>>,
+    outstanding: Mutex<Option<BTreeSet<Time>>>,
 }
 
 impl LocalOutput {
@@ -37,8 +37,8 @@ impl LocalOutput {
             _ = promises.operate(Changes::Came, |channel| channel.bound(id, time));
         };
         let follower = Arc::new(Follower::new(promise));
-        let put = Mutex::default();
-        LocalOutput { connection: Arc::new(OutputConnection { inner, id, follower, put }) }
+        let outstanding = Mutex::default();
+        LocalOutput { connection: Arc::new(OutputConnection { inner, id, follower, outstanding }) }
     }
 
     /// The times of items that it has put since the first call and that were collected since the last
@@ -48,16 +48,17 @@ impl LocalOutput {
     /// The channel cannot be used.
     pub fn collected(&self, most: usize) -> Result<Vec<Time>, ConnectionError> {
         let OutputConnection { inner, .. } = &*self.connection;
-        let mut put = self.connection.put();
-        let put = put.get_or_insert_default();
-        if put.is_empty() {
+        let _call = inner.calls(Call::Collected);
+        let mut outstanding = self.connection.outstanding();
+        let outstanding = outstanding.get_or_insert_default();
+        if outstanding.is_empty() {
             return Ok(vec![]);
         }
         let Ok(collected) = inner.operate(Changes::Nothing, |channel| {
-            let collected = put.iter().copied().filter(|time| !channel.has_item(*time));
+            let collected = outstanding.iter().copied().filter(|time| !channel.has_item(*time));
             never(collected.take(most).collect::<Vec<_>>())
         })?;
-        collected.iter().for_each(|time| _ = put.remove(time));
+        collected.iter().for_each(|time| _ = outstanding.remove(time));
         Ok(collected)
     }
 
@@ -99,9 +100,7 @@ impl LocalOutput {
     ) -> Result<(), PutError> {
         let OutputConnection { inner, id, .. } = &*self.connection;
         let _call = inner.calls(Call::Put);
-        let room = inner.payload.slot_bytes;
-        let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= room);
-        let length = length.ok_or(PutError::TooLong { bytes: bytes.len(), room })?;
+        let length = PutError::length_of(bytes.len(), inner.payload.slot_bytes)?;
         if bytes.len() > AT_ONCE {
             let mut loan = self.lend(until)?;
             loan[..bytes.len()].copy_from_slice(bytes);
@@ -151,13 +150,13 @@ impl LocalOutput {
 }
 
 impl OutputConnection {
-    fn put(&self) -> MutexGuard<'_, Option<BTreeSet<Time>>> {
-        self.put.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outstanding(&self) -> MutexGuard<'_, Option<BTreeSet<Time>>> {
+        self.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_put(&self, time: Time) {
-        if let Some(put) = &mut *self.put() {
-            put.insert(time);
+        if let Some(outstanding) = &mut *self.outstanding() {
+            outstanding.insert(time);
         }
     }
 }
@@ -185,14 +184,9 @@ impl LocalLoan {
     ) -> Result<(), (LocalLoan, PutError)> {
         let connection = Arc::clone(&self.connection);
         let _call = connection.inner.calls(Call::Put);
-        match u32::try_from(bytes).ok().filter(|_| bytes <= self.len()) {
-            Some(length) => {
-                self.shown(|| new_item(time, half_width, length), PutBy::Program, until)
-            }
-            None => {
-                let room = self.len();
-                Err((self, PutError::TooLong { bytes, room }))
-            }
+        match PutError::length_of(bytes, self.len()) {
+            Ok(length) => self.shown(|| new_item(time, half_width, length), PutBy::Program, until),
+            Err(error) => Err((self, error)),
         }
     }
 

@@ -95,7 +95,7 @@ impl RemoteOutput {
         let spare = lock(&connection.loans).spare.pop();
         let bytes = connection.inner.payload.slot_bytes;
         let memory = spare.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
-        Ok(RemoteLoan { connection, number, memory, at_home: AtHome::Nothing })
+        Ok(RemoteLoan { connection, number, memory, kept: KeptAtHome::Nothing })
     }
 
     pub(crate) fn put(
@@ -131,6 +131,7 @@ impl RemoteOutput {
     /// The times of its items that were collected since the last call, from the first call on.
     pub(crate) fn collected(&self, most: usize) -> Result<Vec<Time>, ConnectionError> {
         let connection = &*self.connection;
+        let _call = connection.inner.calls(Call::Collected);
         if !connection.inner.own.is_ours() {
             return Err(Unusable::Forked.into());
         }
@@ -224,13 +225,12 @@ impl RemoteConnection {
         if !self.inner.own.is_ours() {
             return Err((keeps, Unusable::Forked.into()));
         }
-        let room = self.inner.payload.slot_bytes;
         let count = match bytes {
             Bytes::Sent(bytes) => bytes.len(),
             Bytes::Kept(count) => count,
         };
-        let length = u32::try_from(count).ok().filter(|_| count <= room);
-        let length = length.ok_or((keeps, PutError::TooLong { bytes: count, room }))?;
+        let length = PutError::length_of(count, self.inner.payload.slot_bytes)
+            .map_err(|error| (keeps, error))?;
         let mut asks = lock(&self.asks);
         let answer = self.way.unless_broken(|| {
             let called = now_ns();
@@ -284,12 +284,12 @@ pub(crate) struct RemoteLoan {
     connection: Arc<RemoteConnection>,
     number: u32,
     memory: Box<[u8]>,
-    at_home: AtHome,
+    kept: KeptAtHome,
 }
 
-/// What the home has of a loan.
+/// What the home keeps of a loan whose item could not be put.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AtHome {
+enum KeptAtHome {
     Nothing,
     /// So many bytes, which may be other ones by now.
     Bytes(usize),
@@ -311,18 +311,18 @@ impl RemoteLoan {
             let room = self.memory.len();
             return Err((self, PutError::TooLong { bytes, room }));
         };
-        let sent = match self.at_home {
-            AtHome::Same(length) if length == bytes => Bytes::Kept(length),
+        let sent = match self.kept {
+            KeptAtHome::Same(length) if length == bytes => Bytes::Kept(length),
             _ => Bytes::Sent(filled),
         };
         let put = connection.put(self.number, time, half_width, sent, until);
         match put {
             Ok(()) => {
-                self.at_home = AtHome::Nothing;
+                self.kept = KeptAtHome::Nothing;
                 Ok(())
             }
             Err((keeps, error)) => {
-                self.at_home = if keeps { AtHome::Bytes(bytes) } else { AtHome::Nothing };
+                self.kept = if keeps { KeptAtHome::Bytes(bytes) } else { KeptAtHome::Nothing };
                 Err((self, error))
             }
         }
@@ -330,8 +330,8 @@ impl RemoteLoan {
 
     /// Nobody has written to the memory since the last put.
     pub(crate) fn mark_unchanged(&mut self) {
-        if let AtHome::Bytes(bytes) = self.at_home {
-            self.at_home = AtHome::Same(bytes);
+        if let KeptAtHome::Bytes(bytes) = self.kept {
+            self.kept = KeptAtHome::Same(bytes);
         }
     }
 }
@@ -352,7 +352,7 @@ impl DerefMut for RemoteLoan {
 
 impl Drop for RemoteLoan {
     fn drop(&mut self) {
-        if self.at_home != AtHome::Nothing {
+        if self.kept != KeptAtHome::Nothing {
             self.connection.way.send(FromOutput::GivesBack(self.number));
         }
         let mut loans = lock(&self.connection.loans);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
@@ -183,6 +184,7 @@ class Output(_Ends):
         self._item_bytes = item_bytes
         self._serializer = serializer
         self._on_collected = on_collected
+        self._untold: deque[int] = deque()
 
     def __enter__(self) -> Output:
         return self
@@ -250,10 +252,13 @@ class Output(_Ends):
     def _tell_collected(self) -> list[int]:
         if self._on_collected is None:
             return []
-        times: list[int] = self._native.collected()
-        for time in times:
-            self._on_collected(time)
-        return times
+        # Where the handler raises, the next call tells of the others.
+        self._untold.extend(self._native.collected())
+        told = []
+        while self._untold:
+            told.append(self._untold.popleft())
+            self._on_collected(told[-1])
+        return told
 
     def bound(self, time: int) -> int:
         """Promises that it puts nothing below a time any more. Returns the promise that holds."""

@@ -10,11 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{From, GetError as NoItem, Which};
-use loopscope_stm_shared::{GetError, Options, Until};
+use loopscope_stm_shared::{GetError, Options, Until, now_ns};
 
-use crate::world::{
-    Host, OPTIONS, World, bytes_of, home, key, now_ns, put, seconds, until, with_key,
-};
+use crate::world::{Host, OPTIONS, World, bytes_of, home, key, put, seconds, until, with_key};
 
 #[test]
 fn a_reader_elsewhere_gets_each_item_as_it_was_put() {

@@ -4,9 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loopscope_stm::{self as stm, Config, From, GetError as NoItem, Which};
-use loopscope_stm_shared::{ConnectError, GetError, Input, Options, PutError, Shared, Until};
+use loopscope_stm_shared::{
+    ConnectError, GetError, Input, Options, PutError, Shared, Until, now_ns,
+};
 
-use crate::world::{OPTIONS, World, bytes_of, now_ns, put, seconds, until};
+use crate::world::{OPTIONS, World, bytes_of, put, seconds, until};
 
 fn soon(ms: u64) -> Until {
     Until::Deadline(Instant::now() + Duration::from_millis(ms))

@@ -199,8 +199,3 @@ impl World {
         self.away.client().open("frames", true).unwrap().output().unwrap()
     }
 }
-
-pub(crate) fn now_ns() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
-}
