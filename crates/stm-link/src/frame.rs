@@ -32,6 +32,8 @@ pub(crate) enum Down {
     },
     /// See [`loopscope_stm::ToMirror`].
     Joined(u64),
+    /// See [`loopscope_stm::ToMirror`].
+    Looked(u64),
 }
 
 impl Up {
@@ -45,6 +47,9 @@ impl Up {
                 Head { kind: 3, large: [time, 0, 0, 0], ..Head::default() }
             }
             Up::Asks(at) => Head { kind: 4, large: [at, 0, 0, 0], ..Head::default() },
+            Up::Tells(ToHome::Looks(count)) => {
+                Head { kind: 5, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
+            }
         };
         stream.write_all(&head.bytes())
     }
@@ -56,6 +61,7 @@ impl Up {
             2 => Up::Tells(ToHome::WantsNothing),
             3 => Up::Tells(ToHome::Consumed(first)),
             4 => Up::Asks(first),
+            5 => Up::Tells(ToHome::Looks(first.cast_unsigned())),
             _ => return Err(unknown(kind)),
         })
     }
@@ -90,6 +96,9 @@ impl Down {
             Down::Joined(count) => {
                 Head { kind: 6, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
             }
+            Down::Looked(count) => {
+                Head { kind: 7, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
+            }
         };
         head.bytes()
     }
@@ -112,6 +121,7 @@ impl Down {
             }
             5 => Down::Answers { asked: large[0], at: large[1] },
             6 => Down::Joined(large[0].cast_unsigned()),
+            7 => Down::Looked(large[0].cast_unsigned()),
             _ => return Err(unknown(kind)),
         })
     }
@@ -130,6 +140,7 @@ mod tests {
             Up::Tells(ToHome::WantsNothing),
             Up::Tells(ToHome::Consumed(9)),
             Up::Asks(1 << 60),
+            Up::Tells(ToHome::Looks(14)),
         ];
         ups.iter().for_each(|up| up.send(&mut wire).unwrap());
         let mut from = &wire[..];
@@ -142,6 +153,7 @@ mod tests {
             Down::Horizon(Horizon { late: 8, bound: 9, next: 10, newest: Time::MIN }),
             Down::Answers { asked: 11, at: 12 },
             Down::Joined(13),
+            Down::Looked(15),
         ];
         let mut wire = vec![];
         for down in downs {

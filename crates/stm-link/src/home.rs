@@ -18,7 +18,7 @@ use crate::output;
 use crate::transport::{LEASE, LOOK_EVERY, Transport, await_bytes};
 
 /// What a mirror sends first: the version of what they say.
-pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x02";
+pub(crate) const HELLO: [u8; 8] = *b"lsstm\0\0\x03";
 /// A side that is silent for so long while they get to know each other is left.
 pub(crate) const GREETING: Duration = Duration::from_secs(5);
 /// Messages are sent together as long as there are more, up to so many bytes.
@@ -304,6 +304,7 @@ fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
                 ToMirror::Gone { time, lost } => (Down::Gone { time, lost }, None),
                 ToMirror::Lost(count) => (Down::Lost(count), None),
                 ToMirror::Horizon(horizon) => (Down::Horizon(horizon), None),
+                ToMirror::Looked(count) => (Down::Looked(count), None),
             };
             let bytes = item.map(|got| end.bytes(&got)).transpose().map_err(io::Error::other)?;
             let bytes = bytes.unwrap_or_default();

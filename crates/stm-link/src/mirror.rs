@@ -234,6 +234,7 @@ fn receive_all(
             Down::Gone { time, lost } => ToMirror::Gone { time, lost },
             Down::Lost(count) => ToMirror::Lost(count),
             Down::Horizon(horizon) => ToMirror::Horizon(horizon),
+            Down::Looked(count) => ToMirror::Looked(count),
         };
         end.receive(message).map_err(io::Error::other)?;
     }

@@ -13,12 +13,9 @@ use crate::clock::now_ns;
 use crate::error::Unusable;
 use crate::events::{Call, Calling, Events, Interval, Relay, Spell};
 use crate::lock::{self, Left, Word as _};
-use crate::mapping::{AtHome, Control, Own, Payload, Words};
+use crate::mapping::{AtHome, Control, Head, Own, Payload, Words};
 use crate::newest::Seen;
 use crate::{futex, parties};
-
-/// A home that does not answer for so long is away.
-const HOME_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Until when an operation waits that is not possible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,14 +246,28 @@ impl Attached {
         done
     }
 
-    /// Waits until the home of a mirror knows that somebody wants something here, or is away.
-    pub(crate) fn await_home(&self) -> Result<(), Unusable> {
+    /// Has the home of a mirror tell what is so there, if it does not do so anyway, and waits for that
+    /// until an instant.
+    pub(crate) fn ask_home(&self, until: Instant) -> Result<(), Unusable> {
         let head = self.control.head();
-        let end = Instant::now() + HOME_ANSWERS;
+        let Ok(question) = self.operate(Changes::Freed, |_| {
+            never((head.at_home() != AtHome::Joined).then(|| head.ask()))
+        })?;
+        question
+            .map_or(Ok(()), |question| self.await_home(until, |head| head.has_answered(question)))
+    }
+
+    /// Waits until the home of a mirror has told something, or is away, or until an instant.
+    pub(crate) fn await_home(
+        &self,
+        until: Instant,
+        has_told: impl Fn(&Head) -> bool,
+    ) -> Result<(), Unusable> {
+        let head = self.control.head();
         loop {
             let value = futex::value(&head.came.0);
-            let left = end.saturating_duration_since(Instant::now());
-            if head.at_home() != AtHome::Asked || left.is_zero() {
+            let left = until.saturating_duration_since(Instant::now());
+            if has_told(head) || head.at_home() == AtHome::Away || left.is_zero() {
                 return Ok(());
             }
             // Its service may have been killed.

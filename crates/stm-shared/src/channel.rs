@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 
@@ -22,7 +23,10 @@ use crate::remote_output::RemoteOutput;
 use crate::room;
 
 /// The first word of a channel's file, and the version of what is in it.
-const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x05");
+
+/// A home that does not answer for so long is away.
+const HOME_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What a channel has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,17 +197,23 @@ impl Shared {
 
     /// Makes an input connection, which may hold `holds` items; see `join_input` of [`Channel`].
     ///
-    /// At a mirror it waits until the home knows, so that no item that is put later is collected before
-    /// it has come; where the home is away it does not.
+    /// At a mirror it asks the home what is so there before, and waits afterwards until the home knows, so
+    /// that no item that is put later is collected before it has come; where the home is away, or says
+    /// nothing for 5 s, it does not.
     ///
     /// # Errors
     /// There are as many as there may be, or the channel cannot be used.
     pub fn input(&self, from: From, lossy: bool, holds: u32) -> Result<Input, ConnectError> {
+        let inner = &self.inner;
+        let until = Instant::now() + HOME_ANSWERS;
+        if inner.is_mirror {
+            inner.ask_home(until)?;
+        }
         let joined = self.with_room(|channel, owner| channel.join_input(owner, from, lossy, holds));
         let (id, floor) = joined?;
-        let input = Input::new(Arc::clone(&self.inner), id, floor);
-        if self.inner.is_mirror {
-            self.inner.await_home()?;
+        let input = Input::new(Arc::clone(inner), id, floor);
+        if inner.is_mirror {
+            inner.await_home(until, |head| head.at_home() == AtHome::Joined)?;
         }
         Ok(input)
     }

@@ -91,6 +91,9 @@ pub(crate) struct Head {
     pub(crate) home: AtomicU64,
     /// Whether that one knows what is wanted here: see [`AtHome`].
     pub(crate) at_home: AtomicU64,
+    /// How many times one that joins has asked what is so at home, and up to which the home has answered.
+    pub(crate) questions: AtomicU64,
+    pub(crate) answered: AtomicU64,
     /// When one of the processes last looked for processes that were killed: CLOCK_MONOTONIC, ns.
     pub(crate) looked: AtomicU64,
     pub(crate) lock: Line,
@@ -126,6 +129,27 @@ impl Head {
             2 => AtHome::Joined,
             _ => AtHome::Away,
         }
+    }
+
+    /// Asks what is so at home; which question it is. Called with the channel's lock only.
+    pub(crate) fn ask(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How many questions there were. Called with the channel's lock only.
+    pub(crate) fn questions(&self) -> u64 {
+        self.questions.load(Ordering::Relaxed)
+    }
+
+    /// The home has answered up to a question. Called with the channel's lock only.
+    pub(crate) fn set_answered(&self, question: u64) {
+        // Release pairs with the Acquire of `has_answered`.
+        self.answered.store(question, Ordering::Release);
+    }
+
+    pub(crate) fn has_answered(&self, question: u64) -> bool {
+        // Acquire: what the home said before is not older.
+        self.answered.load(Ordering::Acquire) >= question
     }
 }
 

@@ -3,7 +3,7 @@
 //! Callers carry the messages of one side to the other, see [`loopscope_stm::Feed`].
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, ToHome, ToMirror};
@@ -19,13 +19,16 @@ use crate::mapping::AtHome;
 pub struct HomeEnd {
     inner: Arc<Attached>,
     feed: Mutex<Feed>,
+    /// It has received something.
+    received: Condvar,
 }
 
 impl HomeEnd {
     /// The home's side of a new mirror, which knows nothing yet.
     pub fn new(shared: &Shared) -> HomeEnd {
         let inner = Arc::clone(&shared.inner);
-        HomeEnd { feed: Mutex::new(Feed::new(inner.owner)), inner }
+        let feed = Mutex::new(Feed::new(inner.owner));
+        HomeEnd { feed, inner, received: Condvar::new() }
     }
 
     /// Carries out a message of the mirror.
@@ -38,6 +41,7 @@ impl HomeEnd {
             self.inner.operate(Changes::Freed, |channel| feed.receive(channel, message))??;
         drop(feed);
         if tells {
+            self.received.notify_all();
             self.inner.signal(Changes::Came)?;
         }
         Ok(())
@@ -83,6 +87,7 @@ impl HomeEnd {
             feed.end(channel);
             never(())
         });
+        self.received.notify_all();
     }
 
     /// Records until it is dropped what a thread of the service does.
@@ -95,9 +100,15 @@ impl HomeEnd {
         futex::value(&self.inner.control.head().came.0)
     }
 
-    /// Waits until the number is another one, or for a time.
+    /// Waits until the number is another one, or for a time. No put ends it while the mirror wants nothing.
     pub fn wait(&self, seen: u32, most: Duration) {
         let _waits = self.relays(Relay::Waits);
+        let feed = lock(&self.feed);
+        if feed.is_idle() {
+            _ = self.received.wait_timeout(feed, most);
+            return;
+        }
+        drop(feed);
         futex::wait(&self.inner.control.head().came.0, seen, most);
     }
 }
@@ -135,6 +146,7 @@ impl MirrorEnd {
     pub fn next(&self) -> Result<Option<ToHome>, Unusable> {
         let mut mirror = lock(&self.mirror);
         let Ok(next) = self.inner.operate(Changes::Nothing, |channel| {
+            mirror.look(self.inner.control.head().questions());
             let next = mirror.next(channel);
             self.says(&mirror);
             never(next)
@@ -185,6 +197,9 @@ impl MirrorEnd {
         let Ok(done) = self.inner.operate(Changes::All, |channel| {
             mirror.receive(channel, message);
             self.says(&mirror);
+            if let ToMirror::Looked(question) = message {
+                self.inner.control.head().set_answered(question);
+            }
             never(())
         })?;
         Ok(done)

@@ -28,6 +28,8 @@ pub enum ToHome {
     WantsNothing,
     /// All of them have consumed an item that came.
     Consumed(Time),
+    /// Somebody is about to join, the n-th time, and has to know the horizon before.
+    Looks(u64),
 }
 
 /// What a home tells a mirror.
@@ -48,6 +50,8 @@ pub enum ToMirror {
     Lost(u64),
     /// What is so of the times that the mirror has no item of.
     Horizon(Horizon),
+    /// It has told the horizon, or that is as it was told, since it was asked the n-th time.
+    Looked(u64),
 }
 
 /// What a home knows of times, as far as a mirror cannot know it.
@@ -82,6 +86,8 @@ pub struct Feed {
     horizon: Horizon,
     /// How many times it has made the connection.
     joined: u64,
+    /// It was asked for the horizon, the n-th time.
+    looks: Option<u64>,
 }
 
 impl Feed {
@@ -96,7 +102,13 @@ impl Feed {
             news: VecDeque::new(),
             horizon: Horizon::NONE,
             joined: 0,
+            looks: None,
         }
+    }
+
+    /// Whether it has nothing to tell until it receives something: the mirror wants nothing.
+    pub fn is_idle(&self) -> bool {
+        self.input.is_none() && self.looks.is_none() && self.news.is_empty()
     }
 
     /// Carries out a message of the mirror; whether there may be a message for it because of that.
@@ -115,8 +127,8 @@ impl Feed {
         match (message, self.input) {
             (ToHome::Wants { floor, lossy }, None) => {
                 let (input, joined) = channel.join_input(self.owner, From::At(floor), lossy, 1)?;
-                let joined_before = self.joined;
-                *self = Feed { input: Some(input), ..Feed::new(self.owner) };
+                let (joined_before, looks) = (self.joined, self.looks);
+                *self = Feed { input: Some(input), looks, ..Feed::new(self.owner) };
                 self.joined = joined_before + 1;
                 self.news.push_back(ToMirror::Joined(self.joined));
                 let gone = channel.gone_from(joined);
@@ -138,8 +150,9 @@ impl Feed {
             // It was told before the connection was made anew.
             (ToHome::Consumed(_), _) => (),
             (ToHome::WantsNothing, _) => self.end(channel),
+            (ToHome::Looks(count), _) => self.looks = Some(count),
         }
-        Ok(self.input.is_none() || !self.news.is_empty())
+        Ok(self.looks.is_some() || !self.news.is_empty())
     }
 
     /// The next message for the mirror, if there is one. After an item, call `sent`.
@@ -160,11 +173,15 @@ impl Feed {
             self.horizon.newest = self.horizon.newest.max(time);
             return Some(ToMirror::Item(got));
         }
+        if self.is_idle() {
+            return None;
+        }
         let horizon = self.seen(channel);
-        (horizon != self.horizon).then(|| {
+        if horizon != self.horizon {
             self.horizon = horizon;
-            ToMirror::Horizon(horizon)
-        })
+            return Some(ToMirror::Horizon(horizon));
+        }
+        self.looks.take().map(ToMirror::Looked)
     }
 
     /// Releases an item whose bytes are not needed any more; whether there may be more room then.
@@ -240,12 +257,16 @@ pub struct Mirror {
     /// How many times it has asked for a connection, and how many the home has made.
     asked: u64,
     joined: u64,
+    /// How many times it was to ask for the horizon, and up to which it has.
+    looks: u64,
+    looks_told: u64,
 }
 
 impl Mirror {
     /// The mirror's side of a new connection; its items are put by this output connection.
     pub fn new(output: OutputId) -> Mirror {
-        Mirror { output, told: None, came: BTreeSet::new(), asked: 0, joined: 0 }
+        let came = BTreeSet::new();
+        Mirror { output, told: None, came, asked: 0, joined: 0, looks: 0, looks_told: 0 }
     }
 
     /// The connection by which its items come.
@@ -256,6 +277,11 @@ impl Mirror {
     /// Whether the home has a connection for what is wanted here: nothing of it is collected there.
     pub fn is_joined(&self) -> bool {
         matches!(self.told, Some(ToHome::Wants { .. })) && self.joined == self.asked
+    }
+
+    /// Has it ask for the horizon, the n-th time.
+    pub fn look(&mut self, count: u64) {
+        self.looks = count;
     }
 
     /// The next message for the home, if there is one.
@@ -272,6 +298,10 @@ impl Mirror {
                 _ => self.came.clear(),
             }
             return Some(wants);
+        }
+        if self.looks != self.looks_told {
+            self.looks_told = self.looks;
+            return Some(ToHome::Looks(self.looks));
         }
         let consumed = *self.came.iter().find(|time| !channel.is_wanted(**time))?;
         self.came.remove(&consumed);
@@ -307,6 +337,7 @@ impl Mirror {
             channel.is_gone_elsewhere(item.time, true);
             _ = channel.give_back(self.output, slot);
         }
+        channel.was_elsewhere(item.time);
         self.came.insert(item.time);
         Ok(!channel.is_wanted(item.time) || channel.counts().dropped > dropped)
     }
@@ -315,7 +346,7 @@ impl Mirror {
     pub fn receive<W: Words>(&mut self, channel: &mut Channel<W>, message: ToMirror) {
         match message {
             ToMirror::Joined(count) => self.joined = count,
-            ToMirror::Item(_) => (),
+            ToMirror::Item(_) | ToMirror::Looked(_) => (),
             ToMirror::Gone { time, lost } => channel.is_gone_elsewhere(time, lost),
             ToMirror::Lost(count) => channel.were_lost(count),
             ToMirror::Horizon(horizon) => _ = channel.follow(self.output, horizon),
@@ -392,6 +423,16 @@ impl<W: Words> Channel<W> {
     /// Whether there is an input connection in a place that may get something.
     fn is_there(&self, place: usize) -> bool {
         self.memory.get(self.layout.input(place, ID)) != 0 && !self.is_retired(place)
+    }
+
+    /// Knows that the home had an item of a time, if it has told of none that is later.
+    fn was_elsewhere(&mut self, time: Time) {
+        for (at, least) in [(ELSEWHERE, time), (NEXT, time.saturating_add(1))] {
+            if self.memory.time(at) < least {
+                self.memory.set_time(at, least);
+            }
+        }
+        self.memory.keep();
     }
 
     /// Knows of a time that there will be no item of it here.

@@ -36,11 +36,25 @@ struct Reader {
     holds: BTreeSet<Time>,
 }
 
+/// A reader that is about to join, and waits until the home has told what is so there.
+struct Joining {
+    from: From,
+    lossy: bool,
+    /// The lowest time that the home's newest item had since it asked; None: there was a moment without.
+    newest: Option<Time>,
+    /// One more than the greatest time that was put before.
+    next: Time,
+}
+
 /// A host that has a mirror, and its link.
 struct Host {
     channel: Memory,
     output: OutputId,
     readers: BTreeMap<InputId, Reader>,
+    joining: Option<Joining>,
+    /// How many times readers have asked, and whether the home has a question that it has not answered.
+    questions: u64,
+    is_asked: bool,
     mirror: Mirror,
     feed: Feed,
     /// The slot of an item that waits for room.
@@ -67,6 +81,8 @@ struct World {
     now: Time,
     /// What the home has.
     items: BTreeSet<Time>,
+    /// One more than the greatest time that was put.
+    next: Time,
     tally: BTreeMap<&'static str, u64>,
 }
 
@@ -81,6 +97,9 @@ impl Host {
             channel,
             output,
             readers: BTreeMap::new(),
+            joining: None,
+            questions: 0,
+            is_asked: false,
             mirror: Mirror::new(output),
             feed: Feed::new(0),
             lent: None,
@@ -130,9 +149,29 @@ impl Host {
                 {
                     assert!(self.due.is_some(), "the home has no connection for it");
                 }
+                if other == ToMirror::Looked(self.questions) {
+                    self.joining.take().into_iter().for_each(|joining| self.joins(&joining));
+                }
             }
         }
         true
+    }
+
+    /// A reader joins, and wants what it has a right to since it asked the home.
+    fn joins(&mut self, joining: &Joining) {
+        let Joining { from, lossy, newest, next } = *joining;
+        let (id, floor) = self.channel.join_input(3, from, lossy, HOLDS).unwrap();
+        match from {
+            From::Newest => {
+                let is_old = newest.is_some_and(|newest| floor < newest);
+                assert!(!is_old, "from newest begins with {floor}, and {newest:?} was there");
+            }
+            From::Next => {
+                assert!(floor >= next, "from next begins with {floor}, and {next} is next");
+            }
+            _ => (),
+        }
+        self.readers.insert(id, Reader::default());
     }
 
     /// A reader may get an item that came, unless it did not want it, or was told that none comes.
@@ -222,7 +261,7 @@ impl World {
         let outputs = (0..2).map(|_| home.join_output(1).unwrap()).collect();
         let hosts = (0..2).map(|_| Host::new(config)).collect();
         let (readers, items, tally) = Default::default();
-        World { rng, home, outputs, readers, hosts, now: 100, items, tally }
+        World { rng, home, outputs, readers, hosts, now: 100, items, next: Time::MIN, tally }
     }
 
     /// What was collected at the home was not to be kept.
@@ -233,6 +272,10 @@ impl World {
                 *self.tally.entry("collected").or_default() += 1;
                 self.hosts.iter_mut().for_each(|host| host.may_lose(collected.time));
             }
+        }
+        let newest = self.items.last().copied();
+        for joining in self.hosts.iter_mut().filter_map(|host| host.joining.as_mut()) {
+            joining.newest = joining.newest.min(newest);
         }
     }
 
@@ -245,6 +288,7 @@ impl World {
         if self.home.put_new(output, item, fill, |_, _| ()).is_ok() {
             *self.tally.entry("put").or_default() += 1;
             self.items.insert(time);
+            self.next = self.next.max(time + 1);
             for host in &mut self.hosts {
                 if let Some(due) = &mut host.due
                     && time >= host.floor
@@ -319,7 +363,8 @@ impl World {
                 }
             }
             ToHome::WantsNothing => host.due = None,
-            _ => (),
+            ToHome::Looks(_) => host.is_asked = true,
+            ToHome::Consumed(_) => (),
         }
         true
     }
@@ -328,9 +373,14 @@ impl World {
     fn sends(&mut self, number: usize) -> bool {
         let host = &mut self.hosts[number];
         let down = host.feed.next(&mut self.home);
-        if let Some(ToMirror::Item(got)) = down {
-            host.feed.sent(&mut self.home, got.item.time);
+        let is_idle = host.due.is_none() && !host.is_asked;
+        assert!(down.is_none() || !is_idle, "{down:?} is sent though nothing is wanted");
+        match down {
+            Some(ToMirror::Item(got)) => _ = host.feed.sent(&mut self.home, got.item.time),
+            Some(ToMirror::Looked(_)) => host.is_asked = false,
+            _ => (),
         }
+        host.mirror.look(host.questions);
         let up = host.mirror.next(&host.channel);
         host.down.extend(down);
         host.up.extend(up);
@@ -345,7 +395,7 @@ impl World {
         host.feed.end(&mut self.home);
         host.feed = Feed::new(0);
         host.mirror = Mirror::new(host.output);
-        host.due = None;
+        (host.due, host.is_asked) = (None, false);
         *self.tally.entry("broken").or_default() += 1;
     }
 
@@ -354,13 +404,20 @@ impl World {
         match self.rng.u32(0..100) {
             0..20 => self.puts(),
             20..30 => self.reads_at_home(),
-            30..34 if self.hosts[number].readers.len() < 2 => {
+            30..34 => {
                 let (near, lossy) = (self.now - self.rng.i64(-3..6), self.rng.bool());
                 let from = [From::Oldest, From::Newest, From::Next, From::At(near)];
                 let from = self.rng.choice(from).unwrap();
+                let (newest, next) = (self.items.last().copied(), self.next);
                 let host = &mut self.hosts[number];
-                let (id, _) = host.channel.join_input(3, from, lossy, HOLDS).unwrap();
-                host.readers.insert(id, Reader::default());
+                if host.joining.is_some() || host.readers.len() == 2 {
+                } else if host.mirror.is_joined() {
+                    // The home tells what is so anyway, as soon as it comes.
+                    host.joins(&Joining { from, lossy, newest: None, next: Time::MIN });
+                } else {
+                    host.joining = Some(Joining { from, lossy, newest, next });
+                    host.questions += 1;
+                }
             }
             34..50 => {
                 let now = self.now;

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loopscope_stm::{From, GetError as NoItem, Which};
+use loopscope_stm::{Config, From, Full, GetError as NoItem, Which};
 use loopscope_stm_shared::{GetError, Options, Until, now_ns};
 
 use crate::world::{Host, OPTIONS, World, bytes_of, home, key, put, seconds, until, with_key};
@@ -72,6 +72,30 @@ fn a_reader_elsewhere_makes_the_producer_wait_and_a_lossy_one_does_not() {
         } else {
             assert_eq!((got, lost, last), (4, 0, 4));
         }
+    }
+}
+
+#[test]
+fn a_mirror_that_wants_nothing_is_told_nothing_and_who_joins_sees_what_is_so() {
+    let config = Config { full: Full::Drop, ..OPTIONS.config };
+    let world = World::new(&Options { config, ..OPTIONS });
+    let mut output = world.output();
+    let away = world.away.open("frames");
+    for round in 0..10 {
+        until("nothing is wanted", || world.home.client().list().unwrap()[0].inputs.is_empty());
+        let (begin, before) = (Instant::now(), world.network.sent());
+        (0..500).for_each(|each| put(&mut output, 1000 * round + each, 10));
+        thread::sleep(Duration::from_millis(20));
+        // The home's time is asked for ten times a second.
+        let answers = begin.elapsed().as_millis() as u64 / 100 + 2;
+        let sent = world.network.sent() - before;
+        assert!(sent <= answers * 48, "{sent} bytes in {:?}", begin.elapsed());
+        let newest = 1000 * round + 499;
+        let from = [From::Newest, From::Next][round as usize % 2];
+        let mut input = away.input(from, false, 8).unwrap();
+        put(&mut output, newest + 1, 10);
+        let first = if from == From::Newest { newest } else { newest + 1 };
+        assert_eq!(input.get(Which::Oldest, seconds(10)).unwrap().time(), first);
     }
 }
 
@@ -202,7 +226,7 @@ fn a_home_bears_strangers() {
         let mut bytes: Vec<u8> = (0..fastrand::usize(0..200)).map(|_| fastrand::u8(..)).collect();
         if round % 2 == 0 {
             // One that knows how to begin.
-            bytes.splice(0..0, b"lsstm\0\0\x02\x06frames".iter().copied());
+            bytes.splice(0..0, b"lsstm\0\0\x03\x06frames".iter().copied());
         }
         _ = stream.write_all(&bytes);
         _ = stream.shutdown(Shutdown::Write);

@@ -1,7 +1,7 @@
 //! Two services, and a network between them that can be cut.
 
 use std::collections::BTreeMap;
-use std::io::pipe;
+use std::io::{Read as _, Write as _, pipe};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -111,6 +111,8 @@ pub(crate) fn home() -> (Host, SocketAddr) {
 pub(crate) struct Network {
     pub(crate) address: SocketAddr,
     ways: Arc<Mutex<Vec<TcpStream>>>,
+    /// Bytes that the address has sent.
+    sent: Arc<Mutex<u64>>,
 }
 
 impl Network {
@@ -118,23 +120,35 @@ impl Network {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();
         let ways: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let known = Arc::clone(&ways);
+        let sent: Arc<Mutex<u64>> = Arc::default();
+        let (known, counted) = (Arc::clone(&ways), Arc::clone(&sent));
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
                 let Ok(far) = TcpStream::connect(address) else { continue };
                 known.lock().unwrap().extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
-                for (mut from, mut to) in
-                    [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
-                {
+                for (mut from, mut to, counted) in [
+                    (near.try_clone().unwrap(), far.try_clone().unwrap(), None),
+                    (far, near, Some(Arc::clone(&counted))),
+                ] {
                     thread::spawn(move || {
-                        _ = std::io::copy(&mut from, &mut to);
+                        let mut bytes = [0; 1 << 16];
+                        while let Ok(count) = from.read(&mut bytes)
+                            && count > 0
+                            && to.write_all(&bytes[..count]).is_ok()
+                        {
+                            counted.iter().for_each(|sent| *sent.lock().unwrap() += count as u64);
+                        }
                         _ = to.shutdown(Shutdown::Both);
                     });
                 }
             }
         });
-        Network { address: here, ways }
+        Network { address: here, ways, sent }
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        *self.sent.lock().unwrap()
     }
 
     pub(crate) fn cut(&self) {
