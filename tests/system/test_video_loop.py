@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from effort import SOAK, cases
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.usefixtures("root")
 RATE = 25
 # In `make soak` the loop follows the ball for ten minutes.
 DURATION = cases(10, 600)
+POINT_S = 1200
+KEPT = ROOT / "tests/soak-results"
 
 
 def run_at(machine: Machine, delay: str, duration: int = 10) -> tuple[int, Run, dict[str, float]]:
@@ -66,6 +69,29 @@ def test_the_tracker_keeps_the_ball_and_every_picture_becomes_a_command(machine:
     assert far == []
     # The view that the tracker marks reaches the display on the third host.
     assert len(run.relation("view.got").filter("process = 'display'")) > 0.8 * len(commanded)
+
+
+@pytest.mark.skipif(
+    not SOAK, reason="SKIPPED: twenty minutes for each delay; part of make soak"
+)
+@pytest.mark.parametrize("delay_ms", [0, 100, 200, 300])
+def test_a_point_of_twenty_minutes_keeps_the_ball(machine: Machine, delay_ms: int) -> None:
+    """The study's sweep with points as long as the thesis' ones, whose results are kept."""
+    text = (ROOT / "experiments/video-loop-delay.yaml").read_text()
+    file = machine.write("video-loop-delay.yaml", without_kernel(text))
+    set_ = {"gain": "1", "delay": f"{delay_ms}ms", "duration": f"{POINT_S}", "trim": "30s"}
+    words = [word for key, value in set_.items() for word in ("-p", f"{key}={value}")]
+    done = machine.command("run", file, *words, timeout_s=POINT_S + 300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = machine.directory / "runs/video-loop-delay/latest/results.json"
+    KEPT.mkdir(exist_ok=True)
+    shutil.copy(found, KEPT / f"video-loop-delay-{delay_ms}ms.json")
+    results = json.loads(found.read_text())
+    assert results["problems"] == [] and results["values"]["lost_pictures"]["value"] == 0
+    (loop,) = results["paths"]
+    assert loop["matched"] > 0.8 * RATE * (POINT_S - 60)
+    # The pictures' way and the commands' way.
+    assert min(2 * delay_ms * 1e6, loop["mean"]) == 2 * delay_ms * 1e6
 
 
 @pytest.mark.skipif(

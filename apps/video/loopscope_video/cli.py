@@ -76,7 +76,7 @@ _USAGE = """loopscope-video: a camera on a pan-tilt-zoom head, a tracker that tu
 
   loopscope-video camera  [--SETTING VALUE ...]   pictures of a scene, and the head (VISCA over IP)
   loopscope-video tracker [--SETTING VALUE ...]   finds the ball, and turns the head after it
-  loopscope-video display [--SETTING VALUE ...]   shows pictures to browsers (MJPEG over HTTP)
+  loopscope-video display [--SETTING VALUE ...]   shows pictures to browsers, and in a window
   loopscope-video graph FILE [--SETTING VALUE ...]   runs nodes of a graph as threads
   loopscope-video predict [--SETTING VALUE ...]   which network delay the loop endures; --json
 

@@ -1,11 +1,11 @@
-"""The display: the newest picture for browsers, as MJPEG over HTTP."""
+"""The display: the newest picture for browsers, as MJPEG over HTTP, and in a window."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +17,8 @@ from loopscope import stm
 from loopscope.phase import Session
 from loopscope_video.errors import VideoError
 from loopscope_video.settings import DisplaySettings
-from loopscope_video.streams import channel, is_last
+from loopscope_video.streams import channel, decode, is_last
+from loopscope_video.window import Window, opened
 
 _written = event(
     "display", "written", description="a picture is written to a browser; the id is its number"
@@ -176,6 +177,7 @@ def run(session: Session, settings: DisplaySettings) -> str:
     board = Board()
     done = ""
     with (
+        opened(settings.channel) if settings.window else nullcontext() as window,
         showing(board, settings.address, settings.port) as port,
         channel(settings.channel, puts=False).input(lossy=True) as into,
     ):
@@ -183,11 +185,11 @@ def run(session: Session, settings: DisplaySettings) -> str:
             if phase.name == "listen":
                 phase.publish(port=port)
             elif phase.name == "run":
-                done = _show(settings, into, board)
+                done = _show(settings, into, board, window)
     return done
 
 
-def _show(settings: DisplaySettings, into: stm.Input, board: Board) -> str:
+def _show(settings: DisplaySettings, into: stm.Input, board: Board, window: Window | None) -> str:
     pictures = 0
     while True:
         try:
@@ -197,8 +199,20 @@ def _show(settings: DisplaySettings, into: stm.Input, board: Board) -> str:
         with item:
             pictures += 1
             last = is_last(item.view)
-            board.show(Shown(item.time, bytes(item.view), item.age_ns, item.age_error_ns))
+            shown = Shown(item.time, bytes(item.view), item.age_ns, item.age_error_ns)
+            board.show(shown)
+        # Closing the window ends the window alone.
+        if window is not None and not _drawn(window, settings.channel, shown):
+            window = None
         if last:
             break
     counts = into.counts()
     return f"{pictures} pictures, {counts.skipped} passed over, {counts.lost} lost"
+
+
+def _drawn(window: Window, channel: str, shown: Shown) -> bool:
+    """Shows a picture in a window. False: the window is closed."""
+    picture = decode(memoryview(shown.jpeg))
+    age = "" if shown.age_ns is None else f", {shown.age_ns / 1e6:.1f} ms old when it came"
+    title = f"{channel}: picture {shown.number}{age}"
+    return picture is None or window.show(shown.number, picture, title)

@@ -26,6 +26,7 @@ from loopscope_video.items import Content
 from loopscope_video.scene import BALL_BGR, Motion, Optics, Scene
 from loopscope_video.streams import decode, encode
 from loopscope_video.tracker import Spot, Tracker, draw_frame, red
+from loopscope_video.window import opened
 
 
 class Type(Enum):
@@ -353,6 +354,25 @@ class DisplaySettings(Worker):
         return step
 
 
+class WindowSettings(Worker):
+    """Shows pictures in a window of the X server, until its user closes it."""
+
+    takes = (frozenset({Type.PICTURE, Type.MASK, Type.JPEG}),)
+    title: str = Field("loopscope-video", description="the window's title")
+
+    def step(self, stack: ExitStack) -> Step:
+        window = stack.enter_context(opened(self.title))
+
+        def step(number: int, contents: Sequence[Content | None]) -> None:
+            (content,) = contents
+            is_jpeg = isinstance(content, bytes)
+            picture = decode(memoryview(content)) if is_jpeg else _picture(content)
+            if picture is not None and not window.show(number, picture):
+                raise Done
+
+        return step
+
+
 class RecordSettings(Worker):
     """Writes JPEGs into a folder, with their times as names."""
 
@@ -410,6 +430,7 @@ KINDS: dict[str, type[Settings]] = {
     "draw": DrawSettings,
     "encode": EncodeSettings,
     "display": DisplaySettings,
+    "window": WindowSettings,
     "record": RecordSettings,
     "discard": DiscardSettings,
 }

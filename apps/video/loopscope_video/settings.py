@@ -60,13 +60,14 @@ class TrackerSettings(BaseModel):
 
 
 class DisplaySettings(BaseModel):
-    """A display: pictures for browsers, as MJPEG over HTTP."""
+    """A display: pictures for browsers, as MJPEG over HTTP, and in a window."""
 
     model_config = ConfigDict(extra="forbid")
 
     channel: str = Field("view", min_length=1, description="the channel of the pictures")
     port: int = Field(8080, ge=0, le=65535, description="TCP port of the page; 0: any")
     address: str = Field("127.0.0.1", description="address at which it listens; empty: at all")
+    window: bool = Field(False, description="whether a window of the X server shows them, too")
     patience_s: float = Field(20, gt=0, description="how long it waits for a picture, in s")
 
 

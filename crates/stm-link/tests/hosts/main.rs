@@ -1,6 +1,8 @@
 //! Channels of a host on another one: two services, and a network between them that can be cut.
 
 mod outputs;
+#[path = "../../../../tests/skip.rs"]
+mod skip;
 mod world;
 
 use std::io::{Read as _, Write as _};
@@ -9,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loopscope_stm::{Config, From, Full, GetError as NoItem, Which};
+use loopscope_stm::{Config, From, Full, GetError as NoItem, Orphans, Which};
 use loopscope_stm_shared::{GetError, Options, Until, now_ns};
 
 use crate::world::{Host, OPTIONS, World, bytes_of, home, key, put, seconds, until, with_key};
@@ -122,6 +124,41 @@ fn exact_times_answer_as_at_home() {
     drop(input);
     let mut late = world.input(false);
     assert_eq!(late.get(Which::Exact(5), Until::Now).map(|_| ()), Err(GetError::Get(NoItem::Gone)));
+}
+
+#[test]
+fn a_host_that_is_away_for_longer_than_the_lease_has_no_right_to_anything() {
+    if std::env::var_os("LOOPSCOPE_SOAK").is_none() {
+        skip::skipped("a lease takes 15 s; part of make soak");
+        return;
+    }
+    let config = Config { orphans: Orphans::Discard, ..OPTIONS.config };
+    let world = World::new(&Options { config, ..OPTIONS });
+    let (mut output, mut input) = (world.output(), world.input(false));
+    put(&mut output, 1, 1000);
+    let first = input.get(Which::Oldest, seconds(10)).unwrap();
+    let (parted, begin) = (world.network.partition(), Instant::now());
+    // Four are there until they are consumed.
+    (2..5).for_each(|time| put(&mut output, time, 1000));
+    output.put(5, 0, b"x", Until::Deadline(begin + Duration::from_secs(12))).unwrap_err();
+    output.put(5, 0, b"x", seconds(20)).unwrap();
+    // The mirror asks for the time each 100 ms, and the home looks when its lease may be over.
+    let took = begin.elapsed();
+    assert!((14..20).contains(&took.as_secs()), "{took:?}");
+    // What it holds, it holds.
+    assert_eq!(&*first, &bytes_of(1, 1000)[..]);
+    let told: Vec<_> = world.told.try_iter().collect();
+    assert!(told[0].contains("is away: it was silent for 5 s"), "{told:?}");
+    drop(parted);
+    until("the home is back", || world.told.try_iter().any(|told| told.contains("is back")));
+    until("it wants something again", || !world.home.client().list().unwrap()[0].inputs.is_empty());
+    put(&mut output, 6, 1000);
+    input.consume_until(1).unwrap();
+    assert_eq!(input.get(Which::Oldest, seconds(10)).unwrap().time(), 6);
+    for lost in 2..6 {
+        let got = input.get(Which::Exact(lost), Until::Now).map(|_| ());
+        assert_eq!(got, Err(GetError::Get(NoItem::Gone)), "{lost}");
+    }
 }
 
 #[test]

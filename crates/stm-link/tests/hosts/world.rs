@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _, pipe};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,8 @@ pub(crate) struct Network {
     ways: Arc<Mutex<Vec<TcpStream>>>,
     /// Bytes that the address has sent.
     sent: Arc<Mutex<u64>>,
+    /// Held while nothing goes through.
+    gate: Arc<Mutex<()>>,
 }
 
 impl Network {
@@ -121,7 +123,8 @@ impl Network {
         let here = listener.local_addr().unwrap();
         let ways: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
         let sent: Arc<Mutex<u64>> = Arc::default();
-        let (known, counted) = (Arc::clone(&ways), Arc::clone(&sent));
+        let gate: Arc<Mutex<()>> = Arc::default();
+        let (known, counted, open) = (Arc::clone(&ways), Arc::clone(&sent), Arc::clone(&gate));
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
@@ -131,12 +134,16 @@ impl Network {
                     (near.try_clone().unwrap(), far.try_clone().unwrap(), None),
                     (far, near, Some(Arc::clone(&counted))),
                 ] {
+                    let open = Arc::clone(&open);
                     thread::spawn(move || {
                         let mut bytes = [0; 1 << 16];
                         while let Ok(count) = from.read(&mut bytes)
                             && count > 0
-                            && to.write_all(&bytes[..count]).is_ok()
                         {
+                            drop(open.lock().unwrap());
+                            if to.write_all(&bytes[..count]).is_err() {
+                                break;
+                            }
                             counted.iter().for_each(|sent| *sent.lock().unwrap() += count as u64);
                         }
                         _ = to.shutdown(Shutdown::Both);
@@ -144,11 +151,16 @@ impl Network {
                 }
             }
         });
-        Network { address: here, ways, sent }
+        Network { address: here, ways, sent, gate }
     }
 
     pub(crate) fn sent(&self) -> u64 {
         *self.sent.lock().unwrap()
+    }
+
+    /// Lets nothing through until what is returned is dropped; no side is told.
+    pub(crate) fn partition(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap()
     }
 
     pub(crate) fn cut(&self) {
