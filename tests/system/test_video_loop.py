@@ -71,9 +71,7 @@ def test_the_tracker_keeps_the_ball_and_every_picture_becomes_a_command(machine:
     assert len(run.relation("view.got").filter("process = 'display'")) > 0.8 * len(commanded)
 
 
-@pytest.mark.skipif(
-    not SOAK, reason="SKIPPED: twenty minutes for each delay; part of make soak"
-)
+@pytest.mark.skipif(not SOAK, reason="SKIPPED: twenty minutes for each delay; part of make soak")
 @pytest.mark.parametrize("delay_ms", [0, 100, 200, 300])
 def test_a_point_of_twenty_minutes_keeps_the_ball(machine: Machine, delay_ms: int) -> None:
     """The study's sweep with points as long as the thesis' ones, whose results are kept."""

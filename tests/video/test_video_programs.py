@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -163,12 +164,56 @@ def browsed(page: str, folder: Path) -> bytes:
     return file.read_bytes()
 
 
+def test_a_clip_goes_the_way_of_the_camera(desk: Desk) -> None:
+    size, count = (320, 240), 40
+    writer = cv2.VideoWriter(
+        str(desk.folder / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 25, size
+    )
+    for number in range(count):
+        picture = np.full((size[1], size[0], 3), 90, np.uint8)
+        cv2.circle(picture, (40 + 6 * number, 120), 12, (0, 0, 220), -1)
+        writer.write(picture)
+    writer.release()
+    port = free_port()
+    tracker = desk.start("loopscope-video", "tracker", "--head", f"[::1]:{port}")
+    clip = ["--file", "clip.avi", "--port", f"{port}", "--rate_hz", "20"]
+    said = desk.video("camera", *clip, "--duration_s", "60")
+    assert said.returncode == 0, said.stderr
+    found = re.match(r"camera: (\d+) pictures; \d+ late, (\d+) left out; 0 messages", said.stdout)
+    assert found is not None and int(found[1]) + int(found[2]) >= count, said.stdout
+    told = ended(tracker)
+    seen = re.search(r"tracker: (\d+) pictures, (\d+) passed over, .* in 0 no ball", told)
+    assert seen is not None and int(seen[1]) + int(seen[2]) == int(found[1]), told
+    # It is left of the middle first, then right of it, and the head is told of both.
+    assert int(re.findall(r"(\d+) completed", told)[0]) > 2
+    said = desk.video("camera", *clip, "--duration_s", "0.5")
+    assert re.match(r"camera: (10|[4-9]) pictures; ", said.stdout), said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--file", "none.avi"], "camera: there is no file none.avi"),
+        (["--file", "notes.txt"], "camera: notes.txt cannot be opened as video"),
+        (["--device", "63"], "camera: there is no camera /dev/video63"),
+    ],
+)
+def test_what_is_no_video_is_told(desk: Desk, words: list[str], said: str) -> None:
+    (desk.folder / "notes.txt").write_text("no video")
+    done = desk.video("camera", "--port", "0", *words)
+    assert (done.returncode, done.stderr) == (1, f"loopscope-video: {said}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["camra"], "no program 'camra'; did you mean camera?"),
         (["camera", "--rate", "5"], "camera: rate: no such setting; did you mean rate_hz?"),
         (["camera", "--rate_hz", "0"], "camera: rate_hz: 0 will not do"),
+        (
+            ["camera", "--file", "clip.avi", "--device", "0"],
+            "camera: file: there is device, too; a camera has one of them",
+        ),
         (["camera", "--rate_hz", "many"], "camera: rate_hz: 'many' will not do"),
         (["camera", "--rate_hz"], "camera: `--rate_hz` on the command line is not --key value"),
         (["camera", "rate"], "camera: `rate` on the command line is not --key value"),

@@ -74,7 +74,7 @@ _PROGRAMS: dict[
 _GRAPH = "graph"
 _USAGE = """loopscope-video: a camera on a pan-tilt-zoom head, a tracker that turns it, a display
 
-  loopscope-video camera  [--SETTING VALUE ...]   pictures of a scene, and the head (VISCA over IP)
+  loopscope-video camera  [--SETTING VALUE ...]   pictures of a scene or a clip, and the head
   loopscope-video tracker [--SETTING VALUE ...]   finds the ball, and turns the head after it
   loopscope-video display [--SETTING VALUE ...]   shows pictures to browsers, and in a window
   loopscope-video graph FILE [--SETTING VALUE ...]   runs nodes of a graph as threads

@@ -56,8 +56,8 @@ def run(session: Session, settings: TrackerSettings) -> str:
 
 
 def _head_of(phase: Phase, settings: TrackerSettings) -> tuple[str, int]:
-    """Address and port of the head: of the camera in an experiment, else as the settings say."""
-    if not phase.peers:
+    """Address and port of the head: as the settings say, or of the camera in an experiment."""
+    if not phase.peers or "head" in settings.model_fields_set:
         address, colon, port = settings.head.rpartition(":")
         if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
             raise SettingsError(f"head: {settings.head!r} is not ADDRESS:PORT")

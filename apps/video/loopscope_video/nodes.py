@@ -18,7 +18,7 @@ from loopscope_trace import event
 from pydantic import BaseModel, ConfigDict, Field
 
 from loopscope import stm
-from loopscope_video import colours, sightings
+from loopscope_video import colours, sightings, videos
 from loopscope_video.display import Board, Shown, showing
 from loopscope_video.errors import VideoError
 from loopscope_video.head import Pose
@@ -178,26 +178,19 @@ class CaptureSettings(Source):
     def contents(self) -> Iterator[Content]:
         if (self.file is None) == (self.device is None):
             raise VideoError("capture: give file or device")
-        source = self.file if self.file is not None else self.device
-        if self.file is not None and not Path(self.file).is_file():
-            raise VideoError(f"capture: there is no file {self.file}")
-        taken = cv2.VideoCapture(source) if source is not None else None
-        if taken is None or not taken.isOpened():
-            raise VideoError(f"capture: {source} cannot be opened as video")
         try:
-            numbers: Iterator[int]
-            if self.file is not None:
-                rate = self.rate_hz or taken.get(cv2.CAP_PROP_FPS) or 25.0
-                numbers = _paced(rate, self.pictures)
-            else:
-                numbers = iter(range(self.pictures)) if self.pictures else itertools.count()
-            for _ in numbers:
-                there, picture = taken.read()
-                if not there:
-                    return
-                yield picture
-        finally:
-            taken.release()
+            with videos.opened(self.file, self.device) as video:
+                numbers: Iterator[int]
+                if self.file is not None:
+                    numbers = _paced(self.rate_hz or video.rate_hz, self.pictures)
+                else:
+                    numbers = iter(range(self.pictures)) if self.pictures else itertools.count()
+                for _ in numbers:
+                    if (picture := video.next()) is None:
+                        return
+                    yield picture
+        except VideoError as error:
+            raise VideoError(f"capture: {error}") from None
 
 
 class DecodeSettings(Worker):
@@ -365,8 +358,10 @@ class WindowSettings(Worker):
 
         def step(number: int, contents: Sequence[Content | None]) -> None:
             (content,) = contents
-            is_jpeg = isinstance(content, bytes)
-            picture = decode(memoryview(content)) if is_jpeg else _picture(content)
+            if isinstance(content, bytes):
+                picture = decode(memoryview(content))
+            else:
+                picture = _picture(content)
             if picture is not None and not window.show(number, picture):
                 raise Done
 

@@ -13,11 +13,15 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class CameraSettings(BaseModel):
-    """A simulated camera on a pan-tilt-zoom head."""
+    """A camera on a pan-tilt-zoom head: simulated, or the pictures of a clip or a device."""
 
     model_config = ConfigDict(extra="forbid")
 
     duration_s: float = Field(10, gt=0, description="how long it takes pictures, in s")
+    file: str | None = Field(None, description="a clip whose pictures it gives; none: a scene's")
+    device: int | None = Field(
+        None, ge=0, description="or the number of a camera (V4L2), whose pictures come at its rate"
+    )
     rate_hz: float = Field(25, gt=0, le=1000, description="pictures per second")
     width: int = Field(640, ge=16, le=8192, description="a picture's width in pixels")
     height: int = Field(480, ge=16, le=8192, description="its height")
@@ -42,7 +46,9 @@ class TrackerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     camera: str = Field("camera", description="the component whose head it turns, in an experiment")
-    head: str = Field("127.0.0.1:52381", description="the head's address and port, without one")
+    head: str = Field(
+        "127.0.0.1:52381", description="the head's address and port; in an experiment, if given"
+    )
     channel: str = Field("frames", min_length=1, description="the channel of the pictures")
     view: str = Field("", description="the channel of pictures with a mark; none: it makes none")
     field_of_view_deg: float = Field(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import cv2
+import numpy as np
 from loopscope_trace import event
 
 from loopscope_video.errors import VideoError
@@ -59,7 +60,8 @@ class Window:
         share = min(1.0, self._most[0] / width, self._most[1] / height)
         if share < 1:
             size = (max(1, int(width * share)), max(1, int(height * share)))
-            picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+            scaled = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+            picture = scaled.astype(np.uint8, copy=False)
         # Tk reads the portable formats, whose colours are red, green, blue as in OpenCV's files.
         done, encoded = cv2.imencode(".pgm" if picture.ndim == 2 else ".ppm", picture)
         assert done
