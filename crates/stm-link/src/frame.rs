@@ -34,6 +34,11 @@ pub(crate) enum Down {
     Joined(u64),
     /// See [`loopscope_stm::ToMirror`].
     Looked(u64),
+    /// An item whose bytes come in datagrams, with this number.
+    Datagrams {
+        item: NewItem,
+        serial: u64,
+    },
 }
 
 impl Up {
@@ -81,6 +86,11 @@ impl Down {
                 small: [item.half_width, item.length, 0],
                 large: [item.time, item.put_ns, item.put_error_ns, 0],
             },
+            Down::Datagrams { item, serial } => Head {
+                kind: 8,
+                small: [item.half_width, item.length, 0],
+                large: [item.time, item.put_ns, item.put_error_ns, serial.cast_signed()],
+            },
             Down::Gone { time, lost } => {
                 Head { kind: 2, small: [lost.into(), 0, 0], large: [time, 0, 0, 0] }
             }
@@ -105,14 +115,16 @@ impl Down {
 
     pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Down> {
         let Head { kind, small, large } = Head::read(stream)?;
+        let item = || NewItem {
+            time: large[0],
+            half_width: small[0],
+            length: small[1],
+            put_ns: large[1],
+            put_error_ns: large[2].max(0),
+        };
         Ok(match kind {
-            1 => Down::Item(NewItem {
-                time: large[0],
-                half_width: small[0],
-                length: small[1],
-                put_ns: large[1],
-                put_error_ns: large[2].max(0),
-            }),
+            1 => Down::Item(item()),
+            8 => Down::Datagrams { item: item(), serial: large[3].cast_unsigned() },
             2 => Down::Gone { time: large[0], lost: small[0] != 0 },
             3 => Down::Lost(large[0].cast_unsigned()),
             4 => {
@@ -154,6 +166,7 @@ mod tests {
             Down::Answers { asked: 11, at: 12 },
             Down::Joined(13),
             Down::Looked(15),
+            Down::Datagrams { item, serial: 16 },
         ];
         let mut wire = vec![];
         for down in downs {

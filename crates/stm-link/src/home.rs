@@ -13,6 +13,7 @@ use loopscope_stm_shared::{Channels, HomeEnd, Offered, Relay, Settings, now_ns};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::datagrams::{Address, Outgoing};
 use crate::frame::{Down, Up};
 use crate::output;
 use crate::transport::{LEASE, LOOK_EVERY, Transport, await_bytes};
@@ -36,6 +37,8 @@ pub(crate) struct Asked {
     pub(crate) create: Option<Settings>,
     /// The connection is for putting items. Else it is for having them.
     pub(crate) puts: bool,
+    /// Where it takes datagrams, if the home sends some.
+    pub(crate) datagrams: Option<Address>,
 }
 
 /// What a home answers.
@@ -173,20 +176,33 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     // A mirror without room reads nothing for as long as its readers take.
     stream.set_write_timeout(None)?;
     let end = HomeEnd::new(&offered.channel);
-    let (way, over) = (Way::new(&end, stream), AtomicBool::new(false));
+    let outgoing = match (asked.datagrams, offered.settings.lifespan()) {
+        (Some(to), Some(lifespan)) => Some(Outgoing::new(stream, to, lifespan)?),
+        _ => None,
+    };
+    let (way, over) = (Way::new(&end, stream, outgoing.as_ref()), AtomicBool::new(false));
     thread::scope(|scope| {
         let tells = scope.spawn(|| {
             let told = tell(&end, &way, &over);
             _ = stream.shutdown(Shutdown::Both);
             told
         });
+        let sends = outgoing.as_ref().map(|outgoing| {
+            scope.spawn(|| {
+                let sent = outgoing.run(&over);
+                _ = stream.shutdown(Shutdown::Both);
+                sent
+            })
+        });
         let received = receive_all(&end, stream, &way);
         // Producers may wait for what it had wanted.
         end.end();
         over.store(true, Ordering::Relaxed);
         _ = stream.shutdown(Shutdown::Both);
-        let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
-        match (received, told) {
+        let failed = |_| Err(io::Error::other("a thread has failed"));
+        let told = tells.join().unwrap_or_else(failed);
+        let sent = sends.map_or(Ok(()), |sends| sends.join().unwrap_or_else(failed));
+        match (received, told.and(sent)) {
             // The mirror has left.
             (Err(error), _) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             (Err(error), Ok(())) | (_, Err(error)) => Err(error),
@@ -217,14 +233,16 @@ fn serve_output(
 /// The way to a mirror, which takes messages of one thread and answers of another.
 struct Way<'a> {
     end: &'a HomeEnd,
+    /// Takes the items, if they go in datagrams.
+    outgoing: Option<&'a Outgoing>,
     stream: Mutex<&'a TcpStream>,
     /// A question that has no answer yet.
     asked: Mutex<Option<i64>>,
 }
 
 impl<'a> Way<'a> {
-    fn new(end: &'a HomeEnd, stream: &'a TcpStream) -> Way<'a> {
-        Way { end, stream: Mutex::new(stream), asked: Mutex::default() }
+    fn new(end: &'a HomeEnd, stream: &'a TcpStream, outgoing: Option<&'a Outgoing>) -> Way<'a> {
+        Way { end, outgoing, stream: Mutex::new(stream), asked: Mutex::default() }
     }
 
     /// Sends the gathered messages and then an item's bytes, and empties `gathered`.
@@ -307,7 +325,12 @@ fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
                 ToMirror::Looked(count) => (Down::Looked(count), None),
             };
             let bytes = item.map(|got| end.bytes(&got)).transpose().map_err(io::Error::other)?;
-            let bytes = bytes.unwrap_or_default();
+            let (mut down, mut bytes) = (down, bytes.unwrap_or_default());
+            if let (Down::Item(item), Some(outgoing)) = (down, way.outgoing) {
+                let _sends = end.relays(Relay::Sends);
+                down = Down::Datagrams { item, serial: outgoing.send(item, bytes)? };
+                bytes = &[];
+            }
             down.write(&mut gathered);
             if gathered.len() + bytes.len() <= GATHERED {
                 gathered.extend_from_slice(bytes);

@@ -59,7 +59,7 @@ impl Key {
     /// # Errors
     /// It has another key, or the connection ends.
     pub(crate) fn prove(&self, stream: &mut (impl Read + Write), name: &str) -> io::Result<()> {
-        let own = nonce()?;
+        let own = random::<NONCE>()?;
         stream.write_all(&own)?;
         let mut their = [0; NONCE];
         stream.read_exact(&mut their)?;
@@ -78,7 +78,7 @@ impl Key {
     /// # Errors
     /// It has another key, or the connection ends.
     pub(crate) fn check(&self, stream: &mut (impl Read + Write), name: &str) -> io::Result<()> {
-        let own = nonce()?;
+        let own = random::<NONCE>()?;
         let mut their = [0; NONCE];
         stream.read_exact(&mut their)?;
         stream.write_all(&own)?;
@@ -94,8 +94,9 @@ fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
-fn nonce() -> io::Result<[u8; NONCE]> {
-    let mut bytes = [0; NONCE];
+/// Bytes that nobody can guess.
+pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
 }

@@ -1,9 +1,10 @@
-//! Channels of space-time memory on other hosts, over TCP.
+//! Channels of space-time memory on other hosts, over TCP, and of items that may be lost over UDP.
 //!
 //! A home listens, and sends the items of its channels to the mirrors of other hosts; `schema/stm.md`
 //! says what they tell each other. There is one connection for each mirror, so that one that is slow holds
 //! up no other.
 
+mod datagrams;
 mod frame;
 mod home;
 mod key;

@@ -1,11 +1,12 @@
 //! The mirror's side: receives the items of another host's channel that programs here want, and connects
 //! those that put some.
 
+use std::error::Error;
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use loopscope_stm_shared::{
     Channels, Elsewhere, MirrorEnd, PeerClock, PutError, Relay, Settings, Shared, Until, now_ns,
 };
 
+use crate::datagrams::{Door, Incoming, KeptAway};
 use crate::frame::{Down, Up};
 use crate::home::{self, Asked, GREETING, Greeting, HELLO};
 use crate::output;
@@ -48,10 +50,12 @@ impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
     /// has answered, which makes the channel with `create` if it has none.
     fn mirror(&self, create: Option<Settings>) -> Result<(), String> {
         let Home { channels, name, address, .. } = self;
-        let (stream, settings, incarnation) = self.greeted(&Asked { create, puts: false })?;
+        let (mut way, settings, incarnation) = self.greeted(Wanted::Items { create })?;
         let (shared, life) = channels.mirror(name, settings, &address.to_string(), incarnation)?;
         let (home, its) = (self.clone(), life.clone());
-        let keeps = move || keep(&home, stream, &shared, incarnation, &its);
+        let lifespan = settings.lifespan();
+        way.door = way.door.filter(|_| lifespan.is_some());
+        let keeps = move || keep(&home, way, &shared, lifespan, incarnation, &its);
         let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
         spawned.map(|_| ()).map_err(|error| {
             channels.forget(name, &life);
@@ -60,7 +64,7 @@ impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
     }
 
     fn output(&self, incarnation: u64) -> Result<(OwnedFd, u32), String> {
-        let (stream, settings, now) = self.greeted(&Asked { create: None, puts: true })?;
+        let (Way { stream, .. }, settings, now) = self.greeted(Wanted::Output)?;
         if now != incarnation {
             return Err("it has another channel of this name now: open it anew".into());
         }
@@ -74,13 +78,30 @@ impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
     }
 }
 
+/// What a connection to a home is for.
+enum Wanted {
+    /// The items; the home makes the channel with `create` if it has none.
+    Items { create: Option<Settings> },
+    /// The items, and none in datagrams.
+    ItemsByTcp,
+    /// Putting items.
+    Output,
+}
+
+/// A connection to a home.
+struct Way {
+    stream: TcpStream,
+    /// Where items come in datagrams, if some do.
+    door: Option<Door>,
+}
+
 impl<R> Home<R> {
     /// A connection to the home, and which channel it has; or why there is none.
-    fn greeted(&self, asked: &Asked) -> Result<(TcpStream, Settings, u64), String> {
+    fn greeted(&self, wanted: Wanted) -> Result<(Way, Settings, u64), String> {
         let Home { name, address, .. } = self;
-        match self.connect(asked) {
-            Ok((stream, Greeting::Channel { settings, incarnation })) => {
-                Ok((stream, settings, incarnation))
+        match self.connect(wanted) {
+            Ok((way, Greeting::Channel { settings, incarnation })) => {
+                Ok((way, settings, incarnation))
             }
             Ok((_, Greeting::Refused(why))) => Err(format!("the home at {address}: {why}")),
             Err(error) => Err(format!("the home of {name} at {address} does not answer: {error}")),
@@ -88,7 +109,7 @@ impl<R> Home<R> {
     }
 
     /// Connects, and has the home say which channel it has, which it makes if there is none.
-    fn connect(&self, asked: &Asked) -> io::Result<(TcpStream, Greeting)> {
+    fn connect(&self, wanted: Wanted) -> io::Result<(Way, Greeting)> {
         let stream = TcpStream::connect_timeout(&self.address, GREETING)?;
         self.transport.prepare(&stream)?;
         stream.set_read_timeout(Some(GREETING))?;
@@ -97,37 +118,47 @@ impl<R> Home<R> {
         let hello = [&HELLO[..], &[length], self.name.as_bytes()].concat();
         (&mut &stream).write_all(&hello)?;
         self.transport.key.prove(&mut &stream, &self.name)?;
-        home::send(&stream, asked)?;
+        let door = match wanted {
+            Wanted::Items { .. } => Some(Door::of(&stream)?),
+            Wanted::ItemsByTcp | Wanted::Output => None,
+        };
+        let datagrams = door.as_ref().map(Door::address).transpose()?;
+        let puts = matches!(wanted, Wanted::Output);
+        let create = if let Wanted::Items { create } = wanted { create } else { None };
+        home::send(&stream, &Asked { create, puts, datagrams })?;
         let greeting = home::receive(&stream)?;
-        Ok((stream, greeting))
+        Ok((Way { stream, door }, greeting))
     }
 }
 
 /// Keeps a mirror until the service forgets it, or the home has another channel.
 fn keep<R: Fn(&str)>(
     home: &Home<R>,
-    stream: TcpStream,
+    way: Way,
     shared: &Shared,
+    lifespan: Option<Duration>,
     incarnation: u64,
     life: &Weak<()>,
 ) {
     let Home { channels, name, address, report, .. } = home;
-    let mut connected = Some(stream);
-    let mut is_said = false;
+    let mut connected = Some(way);
+    let (mut is_said, mut by_tcp) = (false, lifespan.is_none());
     while life.strong_count() > 0 {
-        if let Some(stream) = connected.take() {
+        if let Some(way) = connected.take() {
             is_said = false;
-            if let Err(error) = run(&stream, shared, life) {
+            if let Err(error) = run(&way, shared, lifespan, life) {
+                by_tcp |= error.get_ref().is_some_and(|why| why.is::<KeptAway>());
                 report(&format!("{name}: the home at {address} is away: {error}"));
                 is_said = true;
             }
             continue;
         }
         thread::sleep(AGAIN);
-        match home.connect(&Asked { create: None, puts: false }) {
-            Ok((stream, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
+        let wanted = if by_tcp { Wanted::ItemsByTcp } else { Wanted::Items { create: None } };
+        match home.connect(wanted) {
+            Ok((way, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
                 report(&format!("{name}: the home at {address} is back"));
-                connected = Some(stream);
+                connected = Some(way);
             }
             Ok(_) => {
                 // Those that are told must not get this mirror again.
@@ -146,9 +177,15 @@ fn keep<R: Fn(&str)>(
 }
 
 /// Has the items of a home until it goes away, or the service forgets the mirror.
-fn run(stream: &TcpStream, shared: &Shared, life: &Weak<()>) -> io::Result<()> {
+fn run(way: &Way, shared: &Shared, lifespan: Option<Duration>, life: &Weak<()>) -> io::Result<()> {
+    let stream = &way.stream;
     stream.set_read_timeout(Some(SILENT))?;
     let end = MirrorEnd::new(shared).map_err(io::Error::other)?;
+    let clock = Mutex::default();
+    let incoming =
+        way.door.as_ref().zip(lifespan).map(|(door, lifespan)| {
+            Incoming::new(&end, &clock, door, lifespan, shared.item_bytes())
+        });
     let (over, answered) = (AtomicBool::new(false), AtomicBool::new(true));
     thread::scope(|scope| {
         let tells = scope.spawn(|| {
@@ -156,11 +193,22 @@ fn run(stream: &TcpStream, shared: &Shared, life: &Weak<()>) -> io::Result<()> {
             _ = stream.shutdown(Shutdown::Both);
             told
         });
-        let received = receive_all(&end, stream, shared.item_bytes(), life, &answered);
+        let takes = incoming.as_ref().map(|incoming| {
+            scope.spawn(|| {
+                let took = incoming.run(&over);
+                _ = stream.shutdown(Shutdown::Both);
+                took
+            })
+        });
+        let receiving = Receiving { end: &end, clock: &clock, incoming: incoming.as_ref(), life };
+        let received = receiving.all(stream, shared.item_bytes(), &answered);
         over.store(true, Ordering::Relaxed);
         _ = stream.shutdown(Shutdown::Both);
-        let told = tells.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed")));
-        if life.strong_count() == 0 { Ok(()) } else { received.and(told) }
+        let failed = |_| Err(io::Error::other("a thread has failed"));
+        let told = tells.join().unwrap_or_else(failed);
+        let took = takes.map_or(Ok(()), |takes| takes.join().unwrap_or_else(failed));
+        // The first of them ended the connection, and so the others.
+        if life.strong_count() == 0 { Ok(()) } else { took.and(received).and(told) }
     })
 }
 
@@ -201,79 +249,94 @@ fn flush(end: &MirrorEnd, writer: &mut BufWriter<&TcpStream>) -> io::Result<()> 
     writer.flush()
 }
 
-/// Carries out what the home sends, until it goes away or the service forgets the mirror.
-fn receive_all(
-    end: &MirrorEnd,
-    stream: &TcpStream,
-    most: usize,
-    life: &Weak<()>,
-    answered: &AtomicBool,
-) -> io::Result<()> {
-    let mut reader = BufReader::with_capacity(1 << 16, stream);
-    let mut clock = PeerClock::default();
-    while life.strong_count() > 0 {
-        await_bytes(&mut reader, || end.relays(Relay::Waits)).map_err(silent)?;
-        let receives = end.relays(Relay::Receives);
-        let received = Down::receive(&mut reader).map_err(silent)?;
-        drop(receives);
-        let message = match received {
-            Down::Item(item) => {
-                if item.length as usize > most {
-                    let what = format!("an item of {} bytes, and it may have {most}", item.length);
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-                }
-                put(end, &mut reader, item, &clock, life)?;
-                continue;
-            }
-            Down::Answers { asked, at } => {
-                clock.exchanged(asked, at, now_ns());
-                answered.store(true, Ordering::Relaxed);
-                continue;
-            }
-            Down::Joined(count) => ToMirror::Joined(count),
-            Down::Gone { time, lost } => ToMirror::Gone { time, lost },
-            Down::Lost(count) => ToMirror::Lost(count),
-            Down::Horizon(horizon) => ToMirror::Horizon(horizon),
-            Down::Looked(count) => ToMirror::Looked(count),
-        };
-        end.receive(message).map_err(io::Error::other)?;
-    }
-    Ok(())
+/// What is done with what a home sends.
+struct Receiving<'a> {
+    end: &'a MirrorEnd,
+    clock: &'a Mutex<PeerClock>,
+    /// Where items come in datagrams: what is told goes through it.
+    incoming: Option<&'a Incoming<'a>>,
+    life: &'a Weak<()>,
 }
 
-/// Reads an item's bytes into shared memory, and puts it.
-fn put(
-    end: &MirrorEnd,
-    reader: &mut impl Read,
-    item: NewItem,
-    clock: &PeerClock,
-    life: &Weak<()>,
-) -> io::Result<()> {
-    let soon = || Until::Deadline(Instant::now() + LOOK_EVERY);
-    let is_wanted = || life.strong_count() > 0;
-    let mut room = loop {
-        match end.room(soon()) {
-            Ok(room) => break room,
-            Err(error) if error.may_end() && is_wanted() => (),
-            Err(error) => return Err(io::Error::other(error)),
+impl Receiving<'_> {
+    /// Carries out what the home sends, until it goes away or the service forgets the mirror.
+    fn all(&self, stream: &TcpStream, most: usize, answered: &AtomicBool) -> io::Result<()> {
+        let end = self.end;
+        let mut reader = BufReader::with_capacity(1 << 16, stream);
+        while self.life.strong_count() > 0 {
+            await_bytes(&mut reader, || end.relays(Relay::Waits)).map_err(silent)?;
+            let receives = end.relays(Relay::Receives);
+            let received = Down::receive(&mut reader).map_err(silent)?;
+            drop(receives);
+            let message = match received {
+                Down::Item(item) | Down::Datagrams { item, .. } if item.length as usize > most => {
+                    let what = format!("an item of {} bytes, and it may have {most}", item.length);
+                    return Err(invalid(what));
+                }
+                Down::Item(item) => {
+                    self.put(&mut reader, item)?;
+                    continue;
+                }
+                Down::Datagrams { item, serial } => {
+                    let what = "it sends datagrams that nobody takes";
+                    self.incoming.ok_or_else(|| invalid(what))?.announced(serial, item)?;
+                    continue;
+                }
+                Down::Answers { asked, at } => {
+                    lock(self.clock).exchanged(asked, at, now_ns());
+                    answered.store(true, Ordering::Relaxed);
+                    continue;
+                }
+                Down::Joined(count) => ToMirror::Joined(count),
+                Down::Gone { time, lost } => ToMirror::Gone { time, lost },
+                Down::Lost(count) => ToMirror::Lost(count),
+                Down::Horizon(horizon) => ToMirror::Horizon(horizon),
+                Down::Looked(count) => ToMirror::Looked(count),
+            };
+            match self.incoming {
+                Some(incoming) => incoming.receive(message)?,
+                None => end.receive(message).map_err(io::Error::other)?,
+            }
         }
-    };
-    let receives = end.relays(Relay::Receives);
-    reader.read_exact(&mut room[..item.length as usize]).map_err(silent)?;
-    drop(receives);
-    let instant = clock.here(item.put_ns, now_ns());
-    let what = "an item came before the home's time was known";
-    let (put_ns, error) =
-        instant.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
-    let put_error_ns = item.put_error_ns.saturating_add(error);
-    let item = NewItem { put_ns, put_error_ns, ..item };
-    loop {
-        match end.put(&room, item, soon()) {
-            Ok(()) => return Ok(()),
-            Err(error) if PutError::may_end(&error) && is_wanted() => (),
-            Err(error) => return Err(io::Error::other(error)),
+        Ok(())
+    }
+
+    /// Reads an item's bytes into shared memory, and puts it.
+    fn put(&self, reader: &mut impl Read, item: NewItem) -> io::Result<()> {
+        let end = self.end;
+        let soon = || Until::Deadline(Instant::now() + LOOK_EVERY);
+        let is_wanted = || self.life.strong_count() > 0;
+        let mut room = loop {
+            match end.room(soon()) {
+                Ok(room) => break room,
+                Err(error) if error.may_end() && is_wanted() => (),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        };
+        let receives = end.relays(Relay::Receives);
+        reader.read_exact(&mut room[..item.length as usize]).map_err(silent)?;
+        drop(receives);
+        let instant = lock(self.clock).here(item.put_ns, now_ns());
+        let what = "an item came before the home's time was known";
+        let (put_ns, error) = instant.ok_or_else(|| invalid(what))?;
+        let put_error_ns = item.put_error_ns.saturating_add(error);
+        let item = NewItem { put_ns, put_error_ns, ..item };
+        loop {
+            match end.put(&room, item, soon()) {
+                Ok(()) => return Ok(()),
+                Err(error) if PutError::may_end(&error) && is_wanted() => (),
+                Err(error) => return Err(io::Error::other(error)),
+            }
         }
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn invalid(what: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// What a timeout of a socket means.

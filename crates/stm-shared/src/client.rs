@@ -11,7 +11,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::address;
-use crate::channel::{Options, Shared};
+use crate::channel::Shared;
 use crate::error::{FileError, Kind};
 use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
@@ -79,8 +79,12 @@ impl Client {
     ///
     /// # Errors
     /// See [`ServiceError`].
-    pub fn create(&mut self, name: &str, options: &Options) -> Result<bool, ServiceError> {
-        let (name, options) = (name.into(), Settings::new(options));
+    pub fn create(
+        &mut self,
+        name: &str,
+        options: impl Into<Settings>,
+    ) -> Result<bool, ServiceError> {
+        let (name, options) = (name.into(), options.into());
         match self.ask(&Request::Create { name, options })? {
             (Answer::Done(is_new), _) => Ok(is_new),
             other => Err(unexpected(&other.0)),

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, ToHome, ToMirror};
+use loopscope_stm::{Feed, Got, Mirror, NewItem, Slot, Time, ToHome, ToMirror};
 
 use crate::attached::{Attached, Awaited, Changes, PutBy, Until, never};
 use crate::channel::Shared;
@@ -186,6 +186,17 @@ impl MirrorEnd {
             inner.signal(Changes::Freed)?;
         }
         Ok(())
+    }
+
+    /// Knows that an item which it was told of does not come.
+    ///
+    /// # Errors
+    /// The channel cannot be used.
+    pub fn lose(&self, time: Time) -> Result<(), Unusable> {
+        let mut mirror = lock(&self.mirror);
+        let Ok(done) =
+            self.inner.operate(Changes::All, |channel| never(mirror.lose(channel, time)))?;
+        Ok(done)
     }
 
     /// Carries out a message of the home that is not an item.

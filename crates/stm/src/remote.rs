@@ -342,6 +342,13 @@ impl Mirror {
         Ok(!channel.is_wanted(item.time) || channel.counts().dropped > dropped)
     }
 
+    /// Knows that an item which it was told of does not come: those here that want it have lost it.
+    pub fn lose<W: Words>(&mut self, channel: &mut Channel<W>, time: Time) {
+        channel.is_gone_elsewhere(time, true);
+        channel.was_elsewhere(time);
+        self.came.insert(time);
+    }
+
     /// Carries out a message of the home that is not an item.
     pub fn receive<W: Words>(&mut self, channel: &mut Channel<W>, message: ToMirror) {
         match message {

@@ -114,9 +114,12 @@ impl Host {
     }
 
     /// The mirror gets the next message; whether there was one that it could take.
-    fn receives(&mut self) -> bool {
+    fn receives(&mut self, rng: &mut Rng) -> bool {
         let Some(message) = self.down.pop_front() else { return false };
         match message {
+            ToMirror::Item(got) if self.lent.is_none() && rng.u32(0..20) == 0 => {
+                self.loses(got.item.time);
+            }
             ToMirror::Item(got) => {
                 let lost = |host: &Host, id| host.channel.input_counts(id).unwrap().lost;
                 let ids: Vec<_> = self.readers.keys().copied().collect();
@@ -172,6 +175,23 @@ impl Host {
             _ => (),
         }
         self.readers.insert(id, Reader::default());
+    }
+
+    /// An item does not come in time: those that want it have lost it.
+    fn loses(&mut self, time: Time) {
+        let lost = |host: &Host, id| host.channel.input_counts(id).unwrap().lost;
+        let ids: Vec<_> = self.readers.keys().copied().collect();
+        let before: Vec<_> = ids.iter().map(|id| lost(self, *id)).collect();
+        let is_new = self.came.insert(time);
+        self.mirror.lose(&mut self.channel, time);
+        for (id, before) in ids.into_iter().zip(before) {
+            let reader = &self.readers[&id];
+            let is_its = self.channel.input_counts(id).unwrap().floor <= time
+                && !reader.consumed.contains(&time)
+                && is_new;
+            let counts = lost(self, id) - before;
+            assert_eq!(counts, u64::from(is_its), "{time} was lost for {id:?}");
+        }
     }
 
     /// A reader may get an item that came, unless it did not want it, or was told that none comes.
@@ -423,7 +443,7 @@ impl World {
                 let now = self.now;
                 self.hosts[number].reads(&mut self.rng, now, &mut self.tally);
             }
-            50..66 => _ = self.hosts[number].receives(),
+            50..66 => _ = self.hosts[number].receives(&mut self.rng),
             66..82 => _ = self.receives(number),
             82..99 => _ = self.sends(number),
             _ if self.rng.u32(0..4) == 0 => self.breaks(number),
@@ -440,7 +460,7 @@ impl World {
             for number in 0..self.hosts.len() {
                 changed |= self.sends(number);
                 changed |= self.receives(number);
-                changed |= self.hosts[number].receives();
+                changed |= self.hosts[number].receives(&mut self.rng);
                 let host = &mut self.hosts[number];
                 for (id, reader) in &mut host.readers {
                     while let Some(time) = reader.holds.pop_first() {

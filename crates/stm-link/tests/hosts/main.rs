@@ -1,5 +1,6 @@
 //! Channels of a host on another one: two services, and a network between them that can be cut.
 
+mod datagrams;
 mod outputs;
 #[path = "../../../../tests/skip.rs"]
 mod skip;

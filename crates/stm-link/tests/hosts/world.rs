@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use loopscope_stm::{Config, From, Full, Orphans};
 use loopscope_stm_link::{Home, Homes, Key, Transport};
 use loopscope_stm_shared::{
-    Channels, Client, Elsewhere, Input, Options, Output, Service, Shared, Until,
+    Channels, Client, Elsewhere, Input, Options, Output, Service, Settings, Shared, Until,
 };
 use tempfile::TempDir;
 
@@ -100,8 +100,12 @@ impl Drop for Host {
 
 /// A home of channels, and where mirrors connect.
 pub(crate) fn home() -> (Host, SocketAddr) {
+    home_at("127.0.0.1:0")
+}
+
+fn home_at(address: &str) -> (Host, SocketAddr) {
     let host = Host::new(|_| BTreeMap::new());
-    let homes = Homes::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let homes = Homes::listen(address.parse().unwrap()).unwrap();
     let address = homes.address().unwrap();
     homes.serve(host.channels.clone(), key(), |what| println!("home: {what}")).unwrap();
     (host, address)
@@ -202,8 +206,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(options: &Options) -> World {
-        let (home, address) = home();
-        home.client().create("frames", options).unwrap();
+        World::of(options.into(), "127.0.0.1:0")
+    }
+
+    /// One whose home listens at an address.
+    pub(crate) fn of(settings: Settings, address: &str) -> World {
+        let (home, address) = home_at(address);
+        home.client().create("frames", settings).unwrap();
         let network = Network::to(address);
         let (tell, told) = mpsc::channel();
         let away = Host::away(network.address, &["frames", "poses"], key(), tell);
