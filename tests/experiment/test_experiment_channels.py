@@ -67,6 +67,7 @@ def test_each_host_has_a_service_and_its_programs_know_where(changed):
         "remembered": 64,
         "drop_when_full": True,
         "discard_orphans": False,
+        "lifespan_us": 0,
     }
     assert second.config["channels"]["plans"]["slots"] == 20
     # Homes listen, and each knows where the others' channels are.
@@ -83,6 +84,21 @@ def test_each_host_has_a_service_and_its_programs_know_where(changed):
         assert channels.variables(plan, host, "R") == its
     none = experiment.load(changed())
     assert channels.services(none, addresses) == [] and channels.variables(none, "h1", "R") == {}
+
+
+def test_a_lifespan_reaches_the_service(changed):
+    given = GIVEN.replace("loans: 3", "loans: 3, lifespan: 40ms")
+    plan = experiment.load(with_channels(changed, given))
+    assert plan.channels[0].lifespan == 40_000_000
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+    service = channels.services(plan, {"h1": "10.77.0.1", "h2": "10.77.0.2"})[0]
+    assert service.config["channels"]["frames"]["lifespan_us"] == 40_000
+    none = GIVEN.replace("loans: 3", "loans: 3, lifespan: none")
+    assert experiment.load(with_channels(changed, none)).channels[0].lifespan is None
+    for wrong in ("10us", "2h", "soon"):
+        text = GIVEN.replace("loans: 3", f"loans: 3, lifespan: {wrong}")
+        (problem,) = experiment.check(with_channels(changed, text))
+        assert wrong in problem.message
 
 
 def test_the_port_may_be_another_one_and_one_host_shares_nothing(changed):

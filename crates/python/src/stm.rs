@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use loopscope_stm as stm;
 use loopscope_stm::{Config, From, Full as WhenFull, Orphans, Time, Which};
 use loopscope_stm_shared::{
-    Client, GetError, Input, Item, Kind, Loan, Options, Output, PutError, ServiceError, Shared,
-    Until, socket_path,
+    Client, GetError, Input, Item, Kind, Loan, Options, Output, PutError, ServiceError, Settings,
+    Shared, Until, socket_path,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -113,7 +113,7 @@ impl StmService {
 
     #[pyo3(signature = (
         name, *, capacity, slots, item_bytes, inputs, outputs, processes, loans, ahead, remembered,
-        discard_orphans, drop_when_full
+        discard_orphans, drop_when_full, lifespan_us
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python calls it")]
     fn create(
@@ -131,13 +131,16 @@ impl StmService {
         remembered: u32,
         discard_orphans: bool,
         drop_when_full: bool,
+        lifespan_us: u32,
     ) -> PyResult<bool> {
         let orphans = if discard_orphans { Orphans::Discard } else { Orphans::Keep };
         let full = if drop_when_full { WhenFull::Drop } else { WhenFull::Refuse };
         let config =
             Config { capacity, slots, inputs, outputs, loans, ahead, remembered, orphans, full };
+        let lifespan = (lifespan_us > 0).then(|| Duration::from_micros(lifespan_us.into()));
         let options = Options { config, item_bytes, processes };
-        self.ask(py, |client| client.create(name, &options))
+        let settings = Settings::from(&options).with_lifespan(lifespan);
+        self.ask(py, |client| client.create(name, settings))
     }
 
     fn channel(&self, py: Python<'_>, name: &str, puts: bool) -> PyResult<StmChannel> {

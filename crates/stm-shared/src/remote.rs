@@ -194,8 +194,10 @@ impl MirrorEnd {
     /// The channel cannot be used.
     pub fn lose(&self, time: Time) -> Result<(), Unusable> {
         let mut mirror = lock(&self.mirror);
-        let Ok(done) =
-            self.inner.operate(Changes::All, |channel| never(mirror.lose(channel, time)))?;
+        let Ok(done) = self.inner.operate(Changes::All, |channel| {
+            mirror.lose(channel, time);
+            never(())
+        })?;
         Ok(done)
     }
 

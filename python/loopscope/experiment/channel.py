@@ -40,6 +40,8 @@ class Channel:
     remembered: int
     full: Literal["refuse", "drop"]
     orphans: Literal["keep", "discard"]
+    lifespan: int | None = None
+    """How long after their put items are of use on other hosts, in ns; None: always."""
 
 
 def service(host: str) -> str:
@@ -61,4 +63,5 @@ def _settings(channel: Channel) -> dict[str, Any]:
     del settings["name"], settings["home"]
     settings["drop_when_full"] = settings.pop("full") == "drop"
     settings["discard_orphans"] = settings.pop("orphans") == "discard"
+    settings["lifespan_us"] = (settings.pop("lifespan") or 0) // 1000
     return settings

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from . import values
 from .file_section import Section
+from .link_settings import OrNone
 from .place import Place
-from .quantity import SIZE
+from .quantity import DURATION, SIZE
 from .values import Integer, Quantity
 
 
@@ -36,6 +37,12 @@ class Channel(Section):
     )
     orphans: Literal["keep", "discard"] = Field(
         default="keep", description="What becomes of items while nobody is connected to get them."
+    )
+    lifespan: Annotated[int | None, OrNone(Quantity(DURATION, "1ms", "1h"))] = Field(
+        default=None,
+        description="How long after their put items are of use on other hosts. They go there in "
+        "datagrams (UDP), with recovery of their own, so that a lost one holds up no other item; "
+        "what is not there in time counts as lost. Default: they go over TCP, and all come.",
     )
     inputs: Annotated[int, Integer(1, 10_000)] = Field(
         default=16, description="Connections that get items, at most."

@@ -349,6 +349,7 @@ class Service(_Ends):
         remembered: int = 64,
         orphans: Literal["keep", "discard"] = "keep",
         full: Literal["refuse", "drop"] = "refuse",
+        lifespan: float | None = None,
         serializer: Serializer | None = None,
     ) -> Channel:
         """A new channel, or the one of this name if it was made with the same options.
@@ -368,6 +369,9 @@ class Service(_Ends):
             orphans: What becomes of items while there is no input connection.
             full: What a put does where all inputs still want all items: it waits, or the item of
                 the lowest time is dropped and counts as lost.
+            lifespan: How long after their put items are of use on other hosts, in seconds, up to an
+                hour. They go there in datagrams, and what is not there in time counts as lost.
+                None: they go over TCP, and all come.
             serializer: See `open`.
 
         Raises:
@@ -377,6 +381,8 @@ class Service(_Ends):
             raise ValueError(f"orphans are to be 'keep' or 'discard', and not {orphans!r}")
         if full not in ("refuse", "drop"):
             raise ValueError(f"full is to be 'refuse' or 'drop', and not {full!r}")
+        if lifespan is not None and not 1e-6 <= lifespan <= 3600:
+            raise ValueError(f"lifespan is to be a microsecond to an hour, and not {lifespan} s")
         self._native.create(
             name,
             capacity=capacity,
@@ -390,6 +396,7 @@ class Service(_Ends):
             remembered=remembered,
             discard_orphans=orphans == "discard",
             drop_when_full=full == "drop",
+            lifespan_us=0 if lifespan is None else round(lifespan * 1e6),
         )
         return self._opened(name, True, serializer)
 

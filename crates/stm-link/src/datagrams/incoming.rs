@@ -117,9 +117,9 @@ impl<'a> Incoming<'a> {
                 }
             }
             drop(receives);
+            self.expire(&mut state)?;
             self.put_all(&mut state, &mut lent)?;
             self.acknowledge(&mut state, home)?;
-            self.expire(&mut state)?;
             self.settle(&mut state)?;
             if !state.has_heard && state.missed >= MISSED {
                 return Err(io::Error::other(KeptAway));

@@ -178,6 +178,18 @@ fn what_is_lost_is_sent_again_and_nothing_else() {
 }
 
 #[test]
+fn what_a_wireless_link_loses_does_not_make_a_stream_slow() {
+    // 44 datagrams each 20 ms, over 10 ms: NewReno would have 8 of them on their way.
+    let way = Way { loses: 0.03, delay: 10 * MS, ..GOOD };
+    for seed in 0..10 {
+        let told = simulate(&mut Rng::with_seed(seed), way, 300, 60_000, 20 * MS, 150 * MS);
+        let began = told.given_up.iter().filter(|serial| **serial < 20).count();
+        assert!(told.given_up.len() - began <= 3, "{seed}: {:?}", told.given_up);
+        assert!((told.sent as f64) < 1.1 * told.needed as f64, "{} {}", told.sent, told.needed);
+    }
+}
+
+#[test]
 fn a_late_item_is_given_up_and_the_next_one_comes() {
     // 60 kB take 44 ms here, and there is a new one each 30 ms.
     let way = Way { each: MS, waiting: 50, ..GOOD };

@@ -1,0 +1,114 @@
+"""Channels whose items are of use for a while only, over links that lose packets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from machine import BIN, Machine
+
+from loopscope.timeline import Run, open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+FRAMES = 150
+BYTES = 30_000
+LIFESPAN_NS = 150_000_000
+CAMERA = f"""
+import time
+
+from loopscope import stm
+
+frames = stm.Service().open("frames", puts=True).output()
+for turn in stm.Pace(0.02, tolerance=0.02):
+    if turn.number >= {FRAMES}:
+        break
+    frames.put(turn.number, turn.number.to_bytes(4, "little") * {BYTES // 4})
+frames.bound({FRAMES})
+time.sleep(1)
+"""
+TRACKER = f"""
+import json
+
+from loopscope import stm
+
+into = stm.Service().open("frames").input("oldest")
+told = {{"got": [], "none": []}}
+for number in range({FRAMES}):
+    try:
+        with into.get(number, timeout=20) as frame:
+            assert frame.view == number.to_bytes(4, "little") * {BYTES // 4}
+            told["got"].append(number)
+    except (stm.Gone, stm.Never) as error:
+        told["none"].append(number)
+    into.consume_until(number)
+told["lost"] = into.counts().lost
+json.dump(told, open("told.json", "w"))
+"""
+LOOP = """
+name: loop
+hosts: [h1, h2]
+network:
+  h1 -> h2: {delay: 10ms, loss: LOSS}
+  h2 -> h1: {delay: 10ms, loss: LOSS}
+channels:
+  frames: {home: h1, item: 30kB, capacity: 64, full: drop, lifespan: 150ms}
+components:
+  tracker: {host: h2, run: PYTHON ./tracker.py, start: run, ready: {exit: 0}}
+  camera: {host: h1, run: PYTHON ./camera.py, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: ["frames:*"], kernel: off}
+"""
+
+
+def ran(machine: Machine, text: str) -> tuple[Run, dict[str, object], Path]:
+    machine.write("camera.py", CAMERA)
+    machine.write("tracker.py", TRACKER)
+    file = machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
+    done = machine.command("run", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    directory = machine.directory / "runs/loop/latest"
+    run = open_run(directory)
+    folder = run.repeats[1] / "hosts/h2/components/tracker/files"
+    return run, json.loads((folder / "told.json").read_text()), directory
+
+
+def test_what_a_link_loses_is_sent_again_in_time_or_counted(machine: Machine) -> None:
+    run, told, directory = ran(machine, LOOP.replace("LOSS", "5%"))
+    got, none = set(told["got"]), set(told["none"])
+    assert got | none == set(range(FRAMES)) and not got & none
+    assert told["lost"] == len(none)
+    # Each has 22 datagrams, so two thirds of the frames lose one.
+    assert len(got) > 0.8 * FRAMES
+    put, received = (
+        dict(run.relation(f"frames.{name}").project("id, ts").fetchall())
+        for name in ("put", "received")
+    )
+    assert set(received) == got
+    for number in got:
+        # The clocks of two hosts agree to some microseconds.
+        took = received[number] - put[number]
+        assert 10_000_000 - 100_000 <= took < LIFESPAN_NS + 1_000_000
+    (link,) = (
+        each
+        for each in json.loads((directory / "results.json").read_text())["links"]
+        if (each["from"], each["to"]) == ("h1", "h2")
+    )
+    # The link has carried the items: TCP's heads alone are a tenth of it.
+    assert link["packets"] > 22 * FRAMES
+
+
+def test_a_link_that_is_too_slow_loses_what_is_late_and_no_more(machine: Machine) -> None:
+    """Frames make 13 Mbit/s with their headers, and the link takes 6."""
+    slow = LOOP.replace("loss: LOSS", "rate: 6Mbit, queue: 100packets")
+    run, told, _ = ran(machine, slow)
+    received = dict(run.relation("frames.received").project("id, ts").fetchall())
+    put = dict(run.relation("frames.put").project("id, ts").fetchall())
+    assert set(received) == set(told["got"]) and told["lost"] == len(told["none"])
+    assert FRAMES * 0.25 < len(received) < FRAMES * 0.6
+    # At first the home's clock is known by messages that waited in the link's queue.
+    late = [each for each in received if received[each] - put[each] > LIFESPAN_NS + 1_000_000]
+    assert all(each < 10 for each in late), late
+    # Some come until the end: not all of them are late because they wait for each other.
+    assert max(received) > 0.9 * FRAMES
