@@ -19,8 +19,9 @@ use crate::datagrams::{Door, await_any, next_datagram};
 
 /// The system may give less (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// It looks so often for deadlines, and whether there is room.
+/// It looks so often for deadlines, and whether there is room, while items are on their way or wait.
 const LOOK_NS: i64 = 5_000_000;
+const IDLE_NS: i64 = 50_000_000;
 /// Items that are told of and do not come, before any has: then something keeps datagrams away.
 const MISSED: u32 = 5;
 
@@ -41,6 +42,15 @@ struct State {
     ready: VecDeque<Whole>,
     has_heard: bool,
     missed: u32,
+}
+
+impl State {
+    /// For how long there is nothing to do if no datagram comes, ns.
+    fn wait(&self, now: i64) -> i64 {
+        let is_idle = self.order.is_empty() && self.ready.is_empty();
+        let most = if is_idle { IDLE_NS } else { LOOK_NS };
+        self.receiver.says_at().map_or(most, |at| at.saturating_sub(now).clamp(0, most))
+    }
 }
 
 enum Told {
@@ -102,11 +112,10 @@ impl<'a> Incoming<'a> {
         let mut datagram = [0; LONGEST];
         let mut lent = None;
         while !over.load(Ordering::Relaxed) {
-            let says_at = self.locked().receiver.says_at();
-            let wait = says_at.map_or(LOOK_NS, |at| at.saturating_sub(now_ns()));
+            let wait = self.locked().wait(now_ns());
             let waits = self.end.relays(Relay::Waits);
             let mut fds = [PollFd::new(&self.door.socket, PollFlags::IN)];
-            await_any(&mut fds, wait.clamp(0, LOOK_NS))?;
+            await_any(&mut fds, wait)?;
             drop(waits);
             let receives = self.end.relays(Relay::Receives);
             let mut state = self.locked();

@@ -195,7 +195,8 @@ fn a_late_item_is_given_up_and_the_next_one_comes() {
     let way = Way { each: MS, waiting: 50, ..GOOD };
     let mut rng = Rng::with_seed(3);
     let told = simulate(&mut rng, way, 200, 60_000, 30 * MS, 120 * MS);
-    assert!(told.took.len() > 60, "{} of 200 came", told.took.len());
+    println!("{} of 200 came, {} sent of {}", told.took.len(), told.sent, told.needed);
+    assert!(told.took.len() > 100, "{} of 200 came", told.took.len());
     assert!(longest(&told) <= 120 * MS);
     // What is sent for nothing is in proportion.
     assert!(told.sent < 2 * told.needed, "{} of {}", told.sent, told.needed);
