@@ -74,7 +74,7 @@ fn next_datagram(
                 return Ok(Some((length.min(into.len()), from)));
             }
             Err(rustix::io::Errno::AGAIN) => return Ok(None),
-            // Of a datagram that was sent before (udp(7)).
+            // It is of a datagram that was sent before (udp(7)).
             Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::INTR) => (),
             Err(error) => return Err(error.into()),
         }

@@ -75,7 +75,7 @@ pub(crate) fn write_acknowledged(token: u64, ranges: &[(u64, u64)]) -> Vec<u8> {
     [token, ranges.len() as u64].into_iter().chain(numbers).flat_map(u64::to_le_bytes).collect()
 }
 
-/// Which datagrams have come. None: it is not of this connection, or makes no sense.
+/// The datagrams that have come. None: it is not of this connection, or makes no sense.
 pub(crate) fn read_acknowledged(token: u64, datagram: &[u8]) -> Option<Vec<(u64, u64)>> {
     let (count, rest) = numbered(token, datagram)?;
     if count as usize > RANGES || rest.len() != 16 * count as usize {

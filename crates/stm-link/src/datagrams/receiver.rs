@@ -89,7 +89,7 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Which datagrams have come, the latest first, if it is time to say so.
+    /// The datagrams that have come, the latest first, if it is time to say so.
     pub(crate) fn acknowledges(&mut self, now: i64) -> Option<Vec<(u64, u64)>> {
         self.says_at.filter(|at| *at <= now)?;
         (self.says_at, self.unsaid) = (None, 0);
