@@ -25,6 +25,30 @@ def run(*words: str | Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+def test_create_makes_a_channel_that_programs_find(socket: Path) -> None:
+    words = ["create", "frames", "--item", "5kB", "--capacity", "3", "--full", "drop"]
+    words += ["--lifespan", "100ms", "--socket", socket]
+    assert run(*words) == "channel frames: 3 items of up to 5kB\n"
+    assert run(*words) == "channel frames: 3 items of up to 5kB\n"
+    channel = stm.Service(socket).open("frames", puts=True)
+    assert (channel.capacity, channel.item_bytes) == (3, 5056)
+    with channel.output() as output:
+        for time in range(5):
+            output.put(time, bytes(5000), timeout=0)
+    # Another lifespan is another channel.
+    told = run(*words[:-4], "--socket", socket, code=2)
+    assert "lifespan_us" in told
+    for wrong, said in {
+        "--item=5": "--item: ",
+        "--full=wait": "full is to be 'refuse' or 'drop', and not 'wait'",
+        "--orphans=lose": "orphans are to be 'keep' or 'discard', and not 'lose'",
+        "--lifespan=2h": "lifespan is to be a microsecond to an hour",
+        "--item=5GB": "",
+        "--capacity=0": "",
+    }.items():
+        assert said in run("create", "more", "--item=1kB", wrong, "--socket", socket, code=2)
+
+
 def test_the_channels_are_listed(socket: Path) -> None:
     assert run("list", "--socket", socket) == "there are no channels\n"
     assert json.loads(run("list", "--socket", socket, "--json")) == []

@@ -50,6 +50,8 @@ def scaled(magnitude: float, unit: str) -> tuple[float, str]:
     """Number of `unit` in the unit that suits a value, and that unit's name."""
     if unit == "ns":
         return _unit(magnitude)
+    if unit == "ppm" and magnitude >= 1000:
+        return 10**4, "%"
     if unit not in PREFIXED:
         return 1, unit
     exponent = next((e for e in (9, 6, 3) if magnitude >= 10**e), 0)

@@ -15,6 +15,9 @@ from loopscope.cli import exits, host, live
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from loopscope.experiment import quantity
     from loopscope.stm import Service
 
 HELP = "Channels of space-time memory, which the programs of this machine share."
@@ -23,6 +26,11 @@ HELP_SERVE = """Give programs of this user channels by their names, until Ctrl-C
 loopscope stm serve
 loopscope stm serve --listen 192.168.1.5:7421 --key secret
 loopscope stm serve --home frames=192.168.1.5:7421 --key secret
+"""
+HELP_CREATE = """Make a channel, unless there is one of these options.
+
+loopscope stm create frames --item 300kB
+loopscope stm create frames --item 300kB --capacity 8 --full drop --lifespan 100ms
 """
 HELP_LIST = """Show the channels, and what they have.
 
@@ -95,6 +103,89 @@ def serve(
     host.become(["stm", "serve", *arguments, *(f"--home={each}" for each in home or [])])
 
 
+@app.command("create", help=HELP_CREATE)
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="1 to 100 bytes.", show_default=False)
+    ],
+    item: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="What an item may have, as in 300kB.", show_default=False
+        ),
+    ],
+    capacity: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Items that it may have.")
+    ] = 16,
+    full: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|drop",
+            help="What a put does where all inputs want all items: it waits, or the item of the "
+            "lowest time is dropped and counts as lost.",
+        ),
+    ] = "refuse",
+    orphans: Annotated[
+        str,
+        typer.Option(
+            metavar="keep|discard",
+            help="What becomes of items while there is no input connection.",
+        ),
+    ] = "keep",
+    lifespan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long after their put items are of use on other hosts, where they go in "
+            "datagrams then. Default: always, over TCP.",
+            show_default=False,
+        ),
+    ] = None,
+    inputs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=10_000, help="Connections that get items, at most."),
+    ] = 16,
+    outputs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=10_000, help="Connections that put items, at most."),
+    ] = 4,
+    loans: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1000, help="Items that an output may fill at one time."
+        ),
+    ] = 1,
+    processes: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=4000, help="Programs that may use it at one time."),
+    ] = 16,
+    socket: Socket = None,
+) -> None:
+    from loopscope.experiment import quantity
+
+    item_bytes = int(_quantity("--item", item, quantity.SIZE))
+    lifespan_s = None
+    if lifespan is not None:
+        lifespan_s = float(_quantity("--lifespan", lifespan, quantity.DURATION)) / 1e9
+    with _service(socket) as service:
+        try:
+            channel = service.create(
+                name,
+                item_bytes=item_bytes,
+                capacity=capacity,
+                full=full,  # type: ignore[arg-type]
+                orphans=orphans,  # type: ignore[arg-type]
+                lifespan=lifespan_s,
+                inputs=inputs,
+                outputs=outputs,
+                loans=loans,
+                processes=processes,
+            )
+        except (ValueError, OverflowError) as error:
+            exits.end(exits.USAGE, str(error))
+    typer.echo(f"channel {name}: {channel.capacity} items of up to {item}")
+
+
 @app.command("list", help=HELP_LIST)
 def list_(socket: Socket = None, as_json: live.AsJson = False) -> None:
     with _service(socket) as service:
@@ -165,13 +256,20 @@ def _service(socket: Path | None) -> Iterator[Service]:
         exits.end(exits.USAGE, str(error))
 
 
-def _time(text: str) -> float:
+def _quantity(option: str, text: str, dimension: quantity.Dimension) -> Fraction:
+    """A value with its unit. Ends the command with exit 2 where it is none."""
     from loopscope.experiment import quantity
 
     try:
-        pause_s = float(quantity.parse(text, quantity.DURATION)) / 1e9
+        return quantity.parse(text, dimension)
     except quantity.QuantityError as error:
-        exits.end(exits.USAGE, f"--every: {error}")
+        exits.end(exits.USAGE, f"{option}: {error}")
+
+
+def _time(text: str) -> float:
+    from loopscope.experiment import quantity
+
+    pause_s = float(_quantity("--every", text, quantity.DURATION)) / 1e9
     if not pause_s:
         exits.end(exits.USAGE, "--every: there has to be a time between two looks")
     return pause_s
