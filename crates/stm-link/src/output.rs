@@ -1,7 +1,7 @@
 //! The home's side of an output connection of another host: puts the items that it sends.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -138,6 +138,9 @@ impl Remote<'_> {
             let what = format!("an item of {length} bytes in loan {number}, which cannot be");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
+        if has_bytes && !self.kept.contains_key(&number) && self.put_at_once(item) {
+            return Ok(Ok(()));
+        }
         let kept = self.kept.remove(&number);
         let filled = if has_bytes { Some(self.receive(kept, length)?) } else { kept };
         let mut loan = match filled {
@@ -166,6 +169,16 @@ impl Remote<'_> {
             loan = back;
             self.looks()?;
         }
+    }
+
+    /// Puts an item all of whose bytes have come, if it is small and there is room.
+    fn put_at_once(&mut self, item: NewItem) -> bool {
+        let Some(bytes) = self.reader.buffer().get(..item.length as usize) else { return false };
+        let is_put = self.output.relay_copy(item, bytes);
+        if is_put {
+            self.reader.consume(item.length as usize);
+        }
+        is_put
     }
 
     /// Receives an item's bytes into the slot that it has or a new one. Where there is none, they are kept

@@ -98,7 +98,7 @@ impl LocalOutput {
         bytes: &[u8],
         until: Until,
     ) -> Result<(), PutError> {
-        let OutputConnection { inner, id, .. } = &*self.connection;
+        let OutputConnection { inner, .. } = &*self.connection;
         let _call = inner.calls(Call::Put);
         let length = PutError::length_of(bytes.len(), inner.payload.slot_bytes)?;
         if bytes.len() > AT_ONCE {
@@ -108,24 +108,31 @@ impl LocalOutput {
                 .shown(|| new_item(time, half_width, length), PutBy::Program, until)
                 .map_err(|(_, error)| error);
         }
-        inner.wait(
-            until,
-            Awaited::Room,
-            PutError::may_end,
-            || {
-                let item = new_item(time, half_width, length);
-                let fill = |slot| {
-                    let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
-                    memory[..bytes.len()].copy_from_slice(bytes);
-                    Ok(())
-                };
-                let show = |slot, is_newest| inner.show(slot, item, is_newest, PutBy::Program);
-                inner.operate(Changes::All, |channel| channel.put_new(*id, item, fill, show))?
-            },
-            |()| Some(time),
-        )?;
+        let attempt = || self.put_copy(new_item(time, half_width, length), bytes, PutBy::Program);
+        inner.wait(until, Awaited::Room, PutError::may_end, attempt, |()| Some(time))?;
         self.connection.has_put(time);
         Ok(())
+    }
+
+    /// Puts a copy of an item of a program on another host, if it has few bytes. False: it is not put, and
+    /// `loan` and `relay` say why.
+    pub fn relay_copy(&self, item: NewItem, bytes: &[u8]) -> bool {
+        let is_put = bytes.len() <= AT_ONCE && self.put_copy(item, bytes, PutBy::Service).is_ok();
+        if is_put {
+            self.connection.has_put(item.time);
+        }
+        is_put
+    }
+
+    fn put_copy(&self, item: NewItem, bytes: &[u8], by: PutBy) -> Result<(), PutError> {
+        let OutputConnection { inner, id, .. } = &*self.connection;
+        let fill = |slot| {
+            let memory = inner.payload.write(slot).ok_or(Unusable::Damaged)?;
+            memory[..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        };
+        let show = |slot, is_newest| inner.show(slot, item, is_newest, by);
+        inner.operate(Changes::All, |channel| channel.put_new(*id, item, fill, show))?
     }
 
     /// Promises that this connection puts nothing below a time any more; what it has promised so far.
