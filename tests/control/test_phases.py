@@ -98,7 +98,9 @@ def drive(
             name: SimpleNamespace(name=name, agent=agent, addresses={"data": f"10.0.0.{i}"})
             for i, (name, agent) in enumerate(zip(experiment.hosts, agents, strict=True), 1)
         }
-        bed: Any = SimpleNamespace(hosts=hosts, router=None, links_at_hosts=False, kernels={})
+        bed: Any = SimpleNamespace(
+            hosts=hosts, router=None, links_at_hosts=False, is_shared=False, kernels={}
+        )
         repeat = Repeat(experiment, bed, "test", Silent())
         watchers = [asyncio.create_task(repeat._watch(bed.hosts[name])) for name in bed.hosts]
         try:

@@ -44,6 +44,8 @@ class Kernels:
         agents: Mapping[str, Agent],
         hosts: Mapping[str, Agent],
         progress: Progress,
+        *,
+        is_shared: bool,
     ) -> None:
         self._classes = kernel_events.selected(experiment.kernel)
         self._asked = experiment.kernel_asked
@@ -51,7 +53,7 @@ class Kernels:
             _number(each) for each in experiment.messages if each.number or each.length
         ]
         # Nobody asked for events of other people's machines, and counts cost little.
-        self._counts_only = experiment.testbed == "ssh" and not self._asked
+        self._counts_only = is_shared and not self._asked
         # The flight recorder that they are written with.
         self._flight = next((each for each in experiment.streams if each.kernel_ns), None)
         self._buffer = BUFFER

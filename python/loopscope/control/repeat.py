@@ -93,6 +93,7 @@ class Repeat:
             bed.kernels,
             {name: host.agent for name, host in bed.hosts.items()},
             progress,
+            is_shared=bed.is_shared,
         )
         self._collecting = False
         self.left: dict[str, str] = {}

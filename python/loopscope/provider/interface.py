@@ -121,6 +121,9 @@ class Testbed(ABC):
         """Whether every host has the others' Ethernet addresses from the start."""
         self.lacking: Sequence[Lack] | None = None
         """What the hosts cannot do; None where it was not tried."""
+        self.is_shared = False
+        """Whether its machines may be other people's, too: their kernels' events are recorded only
+        where the experiment asks for them."""
         self.kernels: dict[str, Agent] = {}
         """The agents that record a kernel, by the folder of its files among those of the hosts."""
         self.problems: list[str] = []

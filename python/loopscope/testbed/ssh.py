@@ -62,6 +62,7 @@ class SshTestbed(Testbed):
     def __init__(self, machines: dict[str, Machine], request: Request) -> None:
         super().__init__()
         self.links_at_hosts = request.router
+        self.is_shared = True
         self._machines = machines
         self._request = request
         self._remotes: dict[str, _Remote] = {}
