@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,8 +47,18 @@ class Agent:
         self.on_start: Callable[[str], Coroutine[Any, Any, None]] | None = None
         self.on_enter: Callable[[str], Coroutine[Any, Any, None]] | None = None
 
+        self.alive_ns = 0
+        self.answers = True
+
     def lost(self) -> AgentLost:
         return AgentLost("h2", lambda: "its agent is gone")
+
+    async def read_clock(self) -> pb.ReadClockReply:
+        asked_ns = time.monotonic_ns()
+        if not self.answers:
+            await asyncio.Event().wait()
+        self.alive_ns = asked_ns
+        return pb.ReadClockReply()
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         while (event := await self.events.get()) is not None:
@@ -106,8 +117,8 @@ def drive(
         try:
             await work(repeat, *agents)
         finally:
-            for watcher in watchers:
-                watcher.cancel()
+            for task in (*watchers, *repeat._looks):
+                task.cancel()
 
     try:
         loop.run_until_complete(main())
@@ -328,6 +339,72 @@ def test_an_agent_that_ends_ends_the_run_at_once(tmp_path: Path) -> None:
             await phase(repeat)
 
     assert drive(tmp_path, work) < 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_host_that_is_lost_after_its_peer_failed(tmp_path: Path, answers: bool) -> None:
+    """The host may be why, unless its agent answered after the failure was known."""
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        second.answers = answers
+        first.hello("a")
+        second.hello("b")
+        first.say("a", exited=pb.Exited(code=7))
+        with pytest.raises(ComponentsFailed) as failed:
+            await phase(repeat)
+        assert str(failed.value).startswith("a on h1 failed in phase run: exit status 7")
+        assert "stopped because of that: b (h2)" in str(failed.value)
+        assert repeat.completed(failed.value).first_line == failed.value.first_line
+        # It is noticed while all is collected.
+        repeat._collecting = True
+        second.events.put_nowait(None)
+        await asyncio.sleep(1)
+        said = str(repeat.completed(failed.value))
+        assert "stopped because of that" not in said
+        if answers:
+            assert said.startswith("a on h1 failed in phase run: exit status 7")
+            assert "\nafter that, host h2: its agent is gone" in said
+        else:
+            assert said.startswith("host h2: its agent is gone\n  in phase run, ")
+            assert "\n  lost with it: b\ncorrected: " in said
+            assert "lost), a on h1 failed in phase run: exit status 7\n" in said
+
+    drive(tmp_path, work)
+
+
+def test_a_peer_that_fails_after_the_loss_was_shown_is_in_the_last_statement(
+    tmp_path: Path,
+) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def end(_: str) -> None:
+            second.events.put_nowait(None)
+
+        first.hello("a")
+        second.hello("b")
+        second.on_enter = end
+        with pytest.raises(ComponentsFailed) as failed:
+            await phase(repeat)
+        assert str(failed.value).startswith("host h2: its agent is gone\n")
+        end_of_it = "\n  lost with it: b\nstopped because of that: a (h1)"
+        assert str(failed.value).endswith(end_of_it)
+        failed.value.show(Silent())
+        first.say("a", exited=pb.Exited(code=7))
+        await asyncio.sleep(1)
+        said = repeat.completed(failed.value).to_show
+        assert said.startswith("host h2: its agent is gone\nbefore or after that")
+        assert "a on h1 failed in phase run: exit status 7\n" in said
+        assert "corrected" not in said and "stopped" not in said
+
+    drive(tmp_path, work)
+
+
+def test_a_request_that_finds_an_agent_gone_names_the_loss(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        second.events.put_nowait(None)
+        failure = await repeat.failure_of_loss(second.lost())
+        assert str(failure).startswith("host h2: its agent is gone\n  in phase start-up, ")
+
+    drive(tmp_path, work)
 
 
 def test_one_that_ends_before_it_is_asked_says_how(tmp_path: Path) -> None:

@@ -31,6 +31,48 @@ components:
   bystander: {{host: h1, run: [sh, -c, "echo I am here; exec sleep 600"], ready: started}}
   victim: {{host: h2, run: {command}, start: run, ready: {ready}}}
 """
+# The victim serves a client on the other host, which fails as soon as it has no answer: its failure
+# may be known before the loss of the victim's host is.
+SERVED_FILE = """
+name: fault
+testbed: {testbed}
+hosts: [h1, h2]
+phases:
+  - {{name: listen, timeout: 10s}}
+  - {{name: run, measured: true, timeout: 30s}}
+components:
+  bystander: {{host: h1, run: [sleep, "600"], start: run, ready: {{exit: 0}}}}
+  victim: {{host: h2, run: [/usr/bin/python3, -c, {server}], ready: {{port: 7000}}}}
+  client:
+    host: h1
+    run: [/usr/bin/python3, -c, {client}, {address}]
+    ready: {{line: connected}}
+"""
+SERVER = """
+import socket
+listener = socket.create_server(("", 7000))
+client, _ = listener.accept()
+while request := client.recv(1):
+    client.send(request)
+"""
+CLIENT = """
+import socket, sys, time
+while True:
+    try:
+        server = socket.create_connection((sys.argv[1], 7000))
+        break
+    except OSError:
+        time.sleep(0.05)
+server.settimeout(1)
+print("connected", flush=True)
+try:
+    while server.send(b"x") and server.recv(1):
+        time.sleep(0.01)
+    print("the server has closed the connection", flush=True)
+except OSError as error:
+    print(f"no answer: {error}", flush=True)
+sys.exit(7)
+"""
 # Faults of the victim itself do without, except in `make soak` on one testbed: recording takes half
 # of such a run.
 WITHOUT_KERNEL = "trace: {kernel: off}\n"
@@ -106,6 +148,10 @@ class Fault:
     more: str = ""
     inject: Callable[[Case], None] | None = None
     """Done at a random instant after the phase `run` began."""
+    finally_said: str = ""
+    """What the last statement of the first cause matches; empty: the same."""
+    serves: bool = False
+    """Whether the victim has a client, which has to be named as failed afterwards."""
     found: str = ""
     """What is found out later about the loss of a host over SSH (a regular expression)."""
     code: int = FAILED
@@ -116,6 +162,10 @@ class Fault:
     """Testbeds on which nobody is left who cleans up, so that `reset` has to."""
 
     def file(self, testbed: str, delay_s: float) -> str:
+        if self.serves:
+            words = {"server": _quoted(SERVER), "client": _quoted(CLIENT)}
+            address = "192.0.2.12" if testbed == SSH else "h2"
+            return SERVED_FILE.format(testbed=testbed, address=address, **words) + WITHOUT_KERNEL
         command = "[" + ", ".join(_quoted(word) for word in self.command(delay_s)) + "]"
         text = FILE.format(
             testbed=testbed, more=self.more, timeout=self.timeout, command=command, ready=self.ready
@@ -144,6 +194,14 @@ def _send(number: signal.Signals) -> Callable[[Case], None]:
 
 def _kill_agent(number: int, host: str | None = "h2") -> Callable[[Case], None]:
     return lambda case: case.signal_agent(number, host)
+
+
+def _kill_host(case: Case) -> None:
+    """The agent, and the server: local components go on without their agent."""
+    processes = case.machine.processes().items()
+    (server,) = (p for p, words in processes if "create_server" in words and "-c" in words)
+    case.signal_agent(signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
 
 
 def _kill_launcher(case: Case) -> None:
@@ -181,7 +239,42 @@ VICTIM = "victim on h2 failed in phase run: "
 GONE = "host h2: its agent is gone"
 UP = "host h2: it can be reached and was not rebooted: its agent has ended or was killed"
 
+CLIENT_FAILED = "client on h1 failed in phase run: exit status 7"
+SERVED = [
+    Fault("server-host-killed", GONE, inject=_kill_host, serves=True, testbeds=(LOCAL,)),
+    Fault(
+        "server-agent-killed",
+        GONE,
+        inject=_kill_agent(signal.SIGKILL),
+        serves=True,
+        found=UP,
+        testbeds=(SSH,),
+    ),
+    Fault(
+        "server-launcher-killed",
+        GONE,
+        inject=_kill_launcher,
+        serves=True,
+        found=UP,
+        testbeds=(SSH,),
+    ),
+    Fault(
+        "server-reboot", GONE, inject=_reboot, serves=True, found="was rebooted", testbeds=(SSH,)
+    ),
+    Fault(
+        "server-cut",
+        CLIENT_FAILED,
+        inject=_cut,
+        serves=True,
+        finally_said="host h2: it has said nothing for 5 s",
+        found=f"corrected: what was shown as the first cause was: {CLIENT_FAILED}",
+        testbeds=(SSH,),
+        damages=("h2",),
+    ),
+]
+
 FAULTS = [
+    *SERVED,
     Fault("exit-status", VICTIM + "exit status 3$", _shell("sleep DELAY; exit 3")),
     Fault("not-found", VICTIM + "exit status 127, .*not found", _shell("sleep DELAY; nosuch")),
     Fault("killed", VICTIM + r"killed by SIGKILL \(9\)", _shell("sleep DELAY; kill -9 $$")),

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 
 import pytest
 from effort import cases
-from faults import FAULTS, LOCAL, SSH, Case, Fault
+from faults import CLIENT_FAILED, FAILED, FAULTS, LOCAL, SSH, Case, Fault
 from machine import Machine
 from ssh_machines import SshMachines
 
@@ -61,15 +61,34 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
     wrong = []
     if run.returncode != fault.code:
         wrong.append(f"exit code {run.returncode}, not {fault.code}")
-    first = re.search("^loopscope: (.*)$", said, re.MULTILINE)
-    if fault.said and (first is None or not re.match(fault.said, first[1])):
+    causes = re.findall("^loopscope: (.*)$", said, re.MULTILINE) or [""]
+    if not re.match(fault.said, causes[0]):
         wrong.append(f"the first cause is not {fault.said!r}")
+    if fault.code == FAILED and not re.match(fault.finally_said or fault.said, causes[-1]):
+        wrong.append(f"the first cause is not {fault.finally_said or fault.said!r} in the end")
+    wrong += _of_client(said) if fault.serves else []
     if testbed == SSH and not re.search(fault.found, " ".join(said.split())):
         wrong.append(f"nothing like {fault.found!r} was found out")
     if "Traceback" in said:
         wrong.append("a traceback")
     wrong += _left(machine)
     return [f"{fault.name} after {delay_s:.3f} s: {each}\n{said}" for each in wrong]
+
+
+def _of_client(said: str) -> list[str]:
+    """What is wrong with the account of a client whose server's host was lost."""
+    wrong = []
+    loss = next(re.finditer("(?m)^loopscope: host h2: .*$", said), None)
+    after = said[loss.end() :] if loss else ""
+    if not re.search(rf"(?m)^(before or )?after that.*, {CLIENT_FAILED}$", after):
+        wrong.append("the client's failure is not said to have come after the loss")
+    if "\n  lost with it: victim\n" not in after:
+        wrong.append("what was lost with the host is not said")
+    if re.search(r"stopped because of that: .*(victim|client)", after):
+        wrong.append("what was lost or failed is said to have been stopped")
+    if not re.search(r"(?m)^  [0-9.]+  client on h1.*: (no answer|the server)", after):
+        wrong.append("what the client printed is not there")
+    return wrong
 
 
 def _left(machine: Machine) -> list[str]:

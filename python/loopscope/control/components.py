@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopscope.control.desk_clock import DeskClock
 from loopscope.control.failure import (
     ComponentFailure,
     ComponentsFailed,
+    Failure,
     PhaseTimedOut,
     RunFailed,
     describe_exit,
@@ -20,6 +23,7 @@ from loopscope.control.failure import (
     meaning,
     output_of,
 )
+from loopscope.control.host_loss import HostLoss, Missed
 from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.router import emulates
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
@@ -74,6 +78,8 @@ class State:
     left_out: dict[str, int] = field(default_factory=dict)
     """Bytes that were not kept of ``stdout`` and ``stderr``, where there are any."""
     failed_at: Instant | None = None
+    failure_received_ns: int | None = None
+    """CLOCK_MONOTONIC here when its failure was reported."""
     lines: int = 0
     entered: str = ""
     """The phase that it was told to begin last."""
@@ -83,6 +89,12 @@ class State:
     stderr: deque[tuple[int, PrintedLine]] = field(
         default_factory=lambda: deque(maxlen=LAST_LINES // 2)
     )
+
+    def fail(self, at: Instant) -> None:
+        """Takes down when it failed or ended; the first time counts."""
+        if self.failed_at is None:
+            self.failed_at = at
+            self.failure_received_ns = time.monotonic_ns()
 
     def take_line(self, at: Instant, line: str, stderr: bool) -> None:
         """Keeps a line that the component printed."""
@@ -171,16 +183,24 @@ class State:
 class Components:
     """All components of a run. ``take`` feeds it events; ``barrier`` waits for a condition."""
 
-    def __init__(self, specs: Iterable[Component]) -> None:
+    def __init__(
+        self, specs: Iterable[Component], clock: DeskClock, look: Callable[[], None]
+    ) -> None:
+        """``look`` begins to ask every host for its time, for ``clock`` and as a sign of life."""
         self.states = {spec.name: State(spec) for spec in specs}
         self.specs = tuple(state.spec for state in self.states.values())
         self._changed = asyncio.Condition()
-        self._lost_agent: Callable[[], str] | None = None
+        self._clock = clock
+        self._look = look
+        self._missed: dict[str, Missed] = {}
+        self._reported: dict[str, Instant] = {}
+        self._failed_phase = ""
 
     async def take(self, event: pb.Event) -> None:
         """Applies one event."""
         state = self.states[event.component]
         what = event.WhichOneof("what")
+        self._reported[state.spec.host] = instant_of(state.spec.host, event)
         if what == "output":
             at = instant_of(state.spec.host, event)
             state.take_line(at, event.output.line, event.output.stderr)
@@ -198,7 +218,7 @@ class Components:
                 raise UntrustedError(f"more than {LONGEST_LIST} values or phases of a component")
         elif what == "phase_failed":
             state.error = printable(event.phase_failed.error)
-            state.failed_at = state.failed_at or instant_of(state.spec.host, event)
+            state.fail(instant_of(state.spec.host, event))
         elif what == "ready":
             state.ready = True
         elif what == "exited":
@@ -214,18 +234,30 @@ class Components:
                 state.signal = event.exited.signal
             else:
                 state.code = event.exited.code
-            state.failed_at = state.failed_at or instant_of(state.spec.host, event)
+            state.fail(instant_of(state.spec.host, event))
         async with self._changed:
             self._changed.notify_all()
 
-    async def lose_agent(self, why: Callable[[], str]) -> None:
-        """A host's agent went away while the run needed it, or what it reports cannot be used.
+    async def lose_agent(
+        self, host: str, why: Callable[[], str], alive_ns: int, gone: bool
+    ) -> Missed:
+        """A host's agent went away, or what it reports cannot be used.
 
-        The provider may know ``why`` only a moment later.
+        The provider may know ``why`` only a moment later: the result has to be settled then.
         """
-        self._lost_agent = self._lost_agent or why
+        missed = Missed(
+            host,
+            why,
+            gone,
+            time.monotonic_ns(),
+            alive_ns,
+            self._reported.get(host),
+            [state.spec.name for state in self._going(host)] if gone else [],
+        )
+        self._missed[host] = missed
         async with self._changed:
             self._changed.notify_all()
+        return missed
 
     def peers(self, address: Callable[[str], str]) -> dict[str, Any]:
         """The peers of a phase message: where each component is and what it has published."""
@@ -245,7 +277,7 @@ class Components:
             while True:
                 if self._failures(phase, waiting()):
                     break
-                if self._lost_agent:
+                if self._missed:
                     break
                 if not waiting():
                     return
@@ -258,24 +290,51 @@ class Components:
     @property
     def failed(self) -> bool:
         """Whether a component has failed that nobody waits for, or an agent is gone."""
-        return bool(self._failures("", ()) or self._lost_agent)
+        return bool(self._failures("", ()) or self._missed)
 
     async def raise_failure(self, phase: str, waiting: Callable[[], Sequence[str]]) -> None:
         """Raises RunFailed with what has failed; returns if nothing has."""
+        self._failed_phase = phase
+        self._look()
         # Events of several hosts arrive in any order: what failed first is known a little later.
         await asyncio.sleep(SETTLE_S)
-        failures = self._failures(phase, waiting())
+        if self._missed:
+            await asyncio.sleep(WHY_LOST_S)
+        failures: list[Failure] = [*self._losses(), *self._failures(phase, waiting())]
         if failures:
             raise ComponentsFailed(failures, self._running())
-        if self._lost_agent:
-            await asyncio.sleep(WHY_LOST_S)
-            raise RunFailed(self._lost_agent())
+
+    def completed(self, failure: RunFailed) -> RunFailed:
+        """A failure with what became known after it was shown.
+
+        The loss of a host may be noticed seconds after its peers failed because of it.
+        """
+        if not self._missed:
+            return failure
+        lost = {
+            _on_host(self.states[name]) for each in self._missed.values() for name in each.with_it
+        }
+        if isinstance(failure, PhaseTimedOut):
+            stopped = [each for each in failure.stopped if each not in lost]
+            return failure.completed(self._losses(), stopped)
+        if not isinstance(failure, ComponentsFailed):
+            return failure
+        before = [each for each in failure.failures if isinstance(each, ComponentFailure)]
+        known = {each.component for each in before}
+        later = self._failures(self._failed_phase, ())
+        failures = [*before, *(each for each in later if each.component not in known)]
+        ended = {f"{each.component} ({each.host})" for each in failures}
+        stopped = [each for each in failure.stopped if each not in lost | ended]
+        return failure.completed([*self._losses(), *failures], stopped)
 
     def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
         """The failure of a component that could not be started at all."""
+        self._failed_phase = phase
+        at, received_ns = Instant(spec.host, monotonic_ns=0), time.monotonic_ns()
         failure = ComponentFailure(
-            spec.name, spec.host, phase, spec.argv, why, Instant(spec.host, monotonic_ns=0)
+            spec.name, spec.host, phase, spec.argv, why, at, received_ns=received_ns
         )
+        self._look()
         return ComponentsFailed([failure], self._running())
 
     def printed(self) -> dict[str, Sequence[PrintedLine]]:
@@ -299,19 +358,34 @@ class Components:
                         at=state.failed_at,
                         last_lines=state.last_lines,
                         core=state.core,
+                        received_ns=state.failure_received_ns,
                     )
                 )
         return failures
 
-    def _running(self) -> list[str]:
+    def _losses(self) -> list[HostLoss]:
+        return [each.loss(self._failed_phase, self._clock) for each in self._missed.values()]
+
+    def _going(self, host: str | None = None) -> list[State]:
+        """Components that run, of a host or of all that are not gone."""
+        gone = {each.host for each in self._missed.values() if each.gone}
         return [
-            f"{name} ({state.spec.host})"
-            for name, state in self.states.items()
-            if state.started and not state.exited
+            state
+            for state in self.states.values()
+            if state.started
+            and not state.exited
+            and state.spec.host not in gone
+            and host in (None, state.spec.host)
         ]
+
+    def _running(self) -> list[str]:
+        return [_on_host(state) for state in self._going()]
 
     def timed_out(self, phase: str, limit: Limit, waiting: Sequence[str]) -> PhaseTimedOut:
         """The failure of a phase whose time is over before ``waiting`` are done."""
+        at_ns = time.monotonic_ns()
+        self._failed_phase = phase
+        self._look()
         lines = []
         for name in waiting:
             state = self.states[name]
@@ -322,9 +396,11 @@ class Components:
             if state.started:
                 lines.append(f"  all that it printed: {output_of(state.spec.host, name)}")
         others = [name for name in self._running() if name.split(" ")[0] not in waiting]
-        if others:
-            lines.append(f"stopped because of that: {', '.join(others)}")
-        return PhaseTimedOut(phase, limit.seconds, waiting, lines)
+        return PhaseTimedOut(phase, limit.seconds, waiting, lines, others, at_ns)
+
+
+def _on_host(state: State) -> str:
+    return f"{state.spec.name} ({state.spec.host})"
 
 
 def instant_of(host: str, event: pb.Event) -> Instant:

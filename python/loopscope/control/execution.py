@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopscope.control import probe_plan, router
-from loopscope.control.components import WHY_LOST_S
-from loopscope.control.failure import ComponentsFailed, RunFailed
+from loopscope.control.failure import RunFailed
 from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
 from loopscope.control.progress import Progress
@@ -100,6 +98,7 @@ async def _execute(
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
+    repeat: Repeat | None = None
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
@@ -113,9 +112,9 @@ async def _execute(
                     phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours
                 )
             except AgentError as error:
-                if isinstance(error, AgentLost):
-                    await asyncio.sleep(WHY_LOST_S)
                 failure = RunFailed(str(error))
+                if isinstance(error, AgentLost):
+                    failure = await repeat.failure_of_loss(error)
                 failure.show(progress)
                 raise failure from None
             except RunFailed as failure:
@@ -129,8 +128,8 @@ async def _execute(
                 finally:
                     if interruption.asked:
                         progress.note(repeat.collected)
-    except ComponentsFailed as failure:
-        raise failure.with_lines(*repeat.consequences(failure)) from None
+    except RunFailed as failure:
+        raise failure if repeat is None else repeat.completed(failure) from None
     except (AgentError, TestbedError) as error:
         raise RunFailed(str(error)) from None
     finally:

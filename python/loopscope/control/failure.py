@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from loopscope.control.host_loss import HostLoss
 from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.progress import Progress
 from loopscope.provider.printable import printable
@@ -14,6 +15,7 @@ from loopscope.provider.printable import printable
 # How long after a failure what other components print may be because of it.
 CONSEQUENCES_NS = 1_000_000_000
 MOST_CONSEQUENCES = 30
+BEFORE_OR_AFTER_LOSS = "before or after that (it is not known so closely when the host was lost)"
 # Exit statuses that a shell gives a meaning (POSIX, Shell Command Language 2.8.2).
 OF_SHELLS = {
     126: "by a shell: the command was found and cannot be executed",
@@ -32,7 +34,12 @@ class RunFailed(Exception):
     def show(self, progress: Progress) -> None:
         """Shows it now; only its first line has to be shown again."""
         progress.failure(self.to_show)
-        self.to_show = self.to_show.partition("\n")[0]
+        self.to_show = self.first_line
+
+    @property
+    def first_line(self) -> str:
+        """The first cause in a line."""
+        return str(self).partition("\n")[0]
 
     def with_lines(self, *lines: str) -> RunFailed:
         """The failure with more lines at its end."""
@@ -70,12 +77,22 @@ def meaning(code: int | None, signal_number: int | None) -> str | None:
     return None
 
 
-def in_order(failures: Iterable[ComponentFailure]) -> list[ComponentFailure]:
-    """Failures so that nothing comes before what was surely earlier."""
-    left = sorted(failures, key=lambda failure: (failure.at.latest_ns, failure.at.monotonic_ns))
+def in_order(failures: Iterable[Failure]) -> list[Failure]:
+    """Failures so that nothing comes before what was surely earlier.
+
+    Where nothing was, the loss of a host comes first: its peers fail because of it.
+    """
+    left = sorted(
+        failures,
+        key=lambda each: (
+            isinstance(each, ComponentFailure),
+            each.at.latest_ns,
+            each.at.monotonic_ns,
+        ),
+    )
     ordered = []
     while left:
-        free = (each for each in left if not any(other.at.surely_before(each.at) for other in left))
+        free = (each for each in left if not any(surely_before(other, each) for other in left))
         # Instants that contradict each other are of a host that reports what cannot be.
         first = next(free, left[0])
         left.remove(first)
@@ -97,6 +114,11 @@ class ComponentFailure:
     """None: it never ran."""
     core: str = ""
     """Where its core dump is; empty: there is none."""
+    received_ns: int | None = None
+    """CLOCK_MONOTONIC here when the failure was known here; None: unknown."""
+
+    def __str__(self) -> str:
+        return f"{self.component} on {self.host}: {self.what}"
 
     def lines(self) -> list[str]:
         """For people, the cause first."""
@@ -113,6 +135,21 @@ class ComponentFailure:
         return out
 
 
+Failure = ComponentFailure | HostLoss
+
+
+def surely_before(failure: Failure, other: Failure) -> bool:
+    """Whether a failure was before another one, whatever the errors of the clocks."""
+    if isinstance(failure, ComponentFailure) and isinstance(other, HostLoss):
+        # The agent of its own host reported it. An agent that answered a question which was asked
+        # when the failure was known here was alive after it.
+        known = failure.received_ns is not None and failure.received_ns <= other.alive_ns
+        return failure.host == other.host or known or failure.at.surely_before(other.at)
+    if failure.host == other.host and type(failure) is not type(other):
+        return False
+    return failure.at.surely_before(other.at)
+
+
 def last_lines(lines: Sequence[PrintedLine]) -> list[str]:
     """Text about the last lines of a component, with their times."""
     if not lines:
@@ -127,39 +164,90 @@ def output_of(host: str, component: str) -> str:
 
 
 class ComponentsFailed(RunFailed):
-    """At least one component failed; ``failures`` in the order in which they did, if known."""
+    """Components failed or hosts were lost; ``failures`` in the order in which that was, if known.
 
-    def __init__(self, failures: Sequence[ComponentFailure], stopped: Sequence[str]) -> None:
+    ``more``: further lines about what came after the first failure. ``corrected``: the first line
+    of what was shown as the first cause, where that was something else.
+    """
+
+    def __init__(
+        self,
+        failures: Sequence[Failure],
+        stopped: Sequence[str],
+        more: Sequence[str] = (),
+        corrected: str = "",
+    ) -> None:
         self.failures = in_order(failures)
         self.stopped = list(stopped)
         first, *later = self.failures
         lines = first.lines()
-        for failure in later:
-            lines.append(
-                f"{_when(first.at, failure.at)}, {failure.component} on {failure.host}: "
-                f"{failure.what}"
-            )
+        self._correction = ""
+        if corrected:
+            self._correction = f"corrected: what was shown as the first cause was: {corrected}"
+            lines.append(self._correction)
+        lines += [*_followers(first, later), *more]
         if self.stopped:
             lines.append(f"stopped because of that: {', '.join(self.stopped)}")
         super().__init__("\n".join(lines))
 
+    def show(self, progress: Progress) -> None:
+        """Shows it now; its first line has to be shown again, and that it is a correction."""
+        super().show(progress)
+        if self._correction:
+            self.to_show += f"\n{self._correction}"
 
-def _when(first: Instant, later: Instant) -> str:
-    if first.surely_before(later):
+    def completed(self, failures: Sequence[Failure], stopped: Sequence[str]) -> ComponentsFailed:
+        """It with all that became known after it was shown."""
+        first = str(self.failures[0])
+        shown = str(self).split("\n")
+        now = ComponentsFailed(failures, stopped)
+        if str(now.failures[0]) != first:
+            return ComponentsFailed(failures, stopped, corrected=shown[0])
+        head, *lines = str(now).split("\n")
+        now.to_show = "\n".join([head, *(line for line in lines if line not in shown)])
+        return now
+
+
+def _followers(first: Failure, later: Sequence[Failure]) -> list[str]:
+    """Text about the failures that are not the first."""
+    lines: list[str] = []
+    # What the loss of a host led to is shown in full, once.
+    in_full = isinstance(first, HostLoss)
+    lost: dict[tuple[str, str], list[str]] = {}
+    for failure in later:
+        when = _when(first, failure)
+        if isinstance(failure, HostLoss):
+            lost.setdefault((when, failure.what), []).append(failure.host)
+        elif in_full:
+            head, *rest = failure.lines()
+            lines += [f"{when}, {head}", *rest]
+            in_full = False
+        else:
+            lines.append(f"{when}, {failure}")
+    lines += [f"{when}, host {', '.join(hosts)}: {what}" for (when, what), hosts in lost.items()]
+    return lines
+
+
+def _when(first: Failure, later: Failure) -> str:
+    if surely_before(first, later):
         return "after that"
+    if isinstance(first, HostLoss) or isinstance(later, HostLoss):
+        return BEFORE_OR_AFTER_LOSS
     return "before or after that (the clocks do not tell)"
 
 
-def consequences(
-    cause: ComponentFailure, printed: Mapping[str, Sequence[PrintedLine]]
-) -> list[str]:
+def consequences(cause: Failure, printed: Mapping[str, Sequence[PrintedLine]]) -> list[str]:
     """Text about what other components printed up to a second after a failure.
 
-    ``printed`` has each component's lines. What may have come before it is marked.
+    ``printed`` has each component's lines. What may have come before it is marked. What a lost host
+    has reported was before it was lost.
     """
     found: list[tuple[PrintedLine, str]] = []
     for component, lines in printed.items():
-        for line in lines if component != cause.component else ():
+        own = isinstance(cause, ComponentFailure) and component == cause.component
+        for line in lines if not own else ():
+            if isinstance(cause, HostLoss) and line.at.host == cause.host:
+                continue
             before = line.at.surely_before(cause.at)
             if not before and not line.at.surely_later_by(cause.at, CONSEQUENCES_NS):
                 found.append((line, component))
@@ -179,9 +267,33 @@ class PhaseTimedOut(RunFailed):
     """A phase did not end in time."""
 
     def __init__(
-        self, phase: str, timeout_s: float, waiting: Sequence[str], lines: Sequence[str]
+        self,
+        phase: str,
+        timeout_s: float,
+        waiting: Sequence[str],
+        lines: Sequence[str],
+        stopped: Sequence[str],
+        at_ns: int,
     ) -> None:
+        """``at_ns``: when its time was over, by CLOCK_MONOTONIC here."""
         self.phase = phase
         self.waiting = list(waiting)
-        text = [f"phase {phase} did not end within its timeout of {timeout_s:g} s", *lines]
+        self.stopped = list(stopped)
+        self.at_ns = at_ns
+        self._lines = [f"phase {phase} did not end within its timeout of {timeout_s:g} s", *lines]
+        text = [*self._lines]
+        if stopped:
+            text.append(f"stopped because of that: {', '.join(stopped)}")
         super().__init__("\n".join(text))
+
+    def completed(self, losses: Sequence[HostLoss], stopped: Sequence[str]) -> RunFailed:
+        """It with the losses of hosts that became known after it was shown.
+
+        A host that is not known to have been alive when the time was over may be why.
+        """
+        before = [loss for loss in losses if loss.alive_ns < self.at_ns]
+        if not before:
+            return self.with_lines(*(f"after that, {loss}" for loss in losses))
+        head, *rest = self._lines
+        more = [f"{BEFORE_OR_AFTER_LOSS}, {head}", *rest]
+        return ComponentsFailed(losses, stopped, more, corrected=head)

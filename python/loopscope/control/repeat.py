@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
 from loopscope.control import channels, router
 from loopscope.control.clocks import HostClocks
-from loopscope.control.components import Components, State, instant_of
+from loopscope.control.components import SETTLE_S, WHY_LOST_S, Components, State, instant_of
+from loopscope.control.desk_clock import DeskClock
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
 from loopscope.control.kernel import STAMP_SOCKETS, Kernels
@@ -29,6 +31,7 @@ from loopscope.files import write_whole
 from loopscope.provider import (
     DATA,
     AgentError,
+    AgentLost,
     Host,
     Testbed,
 )
@@ -70,7 +73,10 @@ class Repeat:
         addresses = {name: host.addresses[DATA] for name, host in bed.hosts.items()}
         self._channels = channels.services(experiment, addresses)
         self._progress = progress
-        self._components = Components([*self._links, *self._channels, *experiment.components])
+        self._desk_clock = DeskClock()
+        self._components = Components(
+            [*self._links, *self._channels, *experiment.components], self._desk_clock, self._look
+        )
         self._stages = Stages(
             experiment,
             self._hosts,
@@ -80,6 +86,8 @@ class Repeat:
             progress,
         )
         self._watchers: list[asyncio.Task[None]] = []
+        self._looks: list[asyncio.Task[None]] = []
+        self._looked_ns = 0
         self._clocks = HostClocks(
             experiment.clock,
             experiment.clocks,
@@ -186,9 +194,10 @@ class Repeat:
         (directory / RESERVE).unlink(missing_ok=True)
         for line in write_unwritten(directory / "hosts", self._finished):
             self._progress.note(line)
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        background = [*self._watchers, *self._looks]
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
         self._kernels.write(directory)
         if cost is not None:
             write_whole(directory / "clock.json", to_json(cost, indent=2) + "\n")
@@ -203,9 +212,44 @@ class Repeat:
             text += f"; of {', '.join(rest)} there is what was written until its agent ended"
         return text
 
-    def consequences(self, failure: ComponentsFailed) -> list[str]:
-        """Text about what other components printed soon after the first failure."""
-        return consequences(failure.failures[0], self._components.printed())
+    async def failure_of_loss(self, error: AgentLost) -> RunFailed:
+        """The failure of a run in which a request found an agent gone."""
+        try:
+            await self._components.raise_failure(self._stages.phase_name, lambda: [])
+        except RunFailed as failure:
+            return failure
+        return RunFailed(str(error))
+
+    def completed(self, failure: RunFailed) -> RunFailed:
+        """A failure as it is known when all is collected.
+
+        It has what others printed soon after the first cause. A first cause that is another one
+        than was shown is shown now.
+        """
+        failed = self._components.completed(failure)
+        if failed is not failure and failed.first_line != failure.first_line:
+            failed.show(self._progress)
+        if not isinstance(failed, ComponentsFailed):
+            return failed
+        lines = consequences(failed.failures[0], self._components.printed())
+        return failed.with_lines(*lines)
+
+    def _look(self) -> None:
+        """Begins to ask every host for its time: an answer is a sign of life, too."""
+        # Each of many failures at once may be the reason.
+        asked_ns = time.monotonic_ns()
+        if self._looks and asked_ns - self._looked_ns < SETTLE_S * 1e9:
+            return
+        self._looked_ns = asked_ns
+
+        async def ask(host: Host) -> None:
+            # The watch reports an agent that is gone.
+            with suppress(AgentError):
+                reply = await host.agent.read_clock()
+                if reply.HasField("now"):
+                    self._desk_clock.take(asked_ns, time.monotonic_ns(), reply.now)
+
+        self._looks += [asyncio.create_task(ask(host)) for host in self._hosts.values()]
 
     async def _each(
         self, ask: Callable[[Host], Awaitable[object]], hosts: Iterable[Host] | None = None
@@ -239,24 +283,34 @@ class Repeat:
 
     async def _watch(self, host: Host) -> None:
         """Takes what the host's agent reports. Whatever ends that early ends the run."""
+        gone = False
         try:
             async for event in host.agent.watch():
                 await self._take(host, event)
-            why = host.agent.lost().__str__
+            gone, why = True, self._text_of(host.agent.lost())
         except AgentError as error:
-            why = error.__str__
+            gone, why = isinstance(error, AgentLost), self._text_of(error)
         except UntrustedError as error:
-            why = f"host {host.name}: its agent reports {error}".__str__
+            why = f"its agent reports {error}".__str__
         except Exception as error:
             unusable = (
-                f"host {host.name}: what its agent reports cannot be used: "
-                f"{type(error).__name__}: {error}; please report this"
+                f"what its agent reports cannot be used: {type(error).__name__}: {error}; "
+                "please report this"
             )
             why = unusable.__str__
             if self._collecting:
-                self._progress.note(unusable)
-        if not self._collecting:
-            await self._components.lose_agent(why)
+                self._progress.note(f"host {host.name}: {unusable}")
+        # While all is collected, too: what failed before may have failed because of it.
+        missed = await self._components.lose_agent(host.name, why, host.agent.alive_ns, gone)
+        try:
+            await asyncio.sleep(WHY_LOST_S)
+        finally:
+            missed.settle()
+
+    @staticmethod
+    def _text_of(error: AgentError) -> Callable[[], str]:
+        """Reads why an agent failed when that is wanted."""
+        return lambda: error.what
 
     async def _take(self, host: Host, event: pb.Event) -> None:
         what = event.WhichOneof("what")

@@ -58,7 +58,8 @@ class Stages:
         self._progress = progress
         self._starts = {host: asyncio.Semaphore(STARTS_AT_ONCE) for host in hosts}
         self._starts_in_all = asyncio.Semaphore(STARTS_IN_ALL)
-        self._phase = START
+        self.phase_name = START
+        """The phase that began last."""
         self._cannot_start = False
         self._together: dict[str, list[State]] = {}
         self._at_ns: dict[str, int] = {}
@@ -84,7 +85,7 @@ class Stages:
 
     async def phase(self, phase: Phase) -> None:
         """Leads the components through a phase."""
-        self._phase = phase.name
+        self.phase_name = phase.name
         limit = Limit(phase.timeout_ns / 1e9)
         every = list(self._components.specs)
 
@@ -213,9 +214,9 @@ class Stages:
         # One that has ended can take no part any more.
         found = state.failure(pending=self._is_awaited(spec))
         if found is not None:
-            self.failed[spec.name] = {"phase": self._phase, "what": found}
+            self.failed[spec.name] = {"phase": self.phase_name, "what": found}
             self._progress.note(
-                f"{spec.name} on {spec.host} failed in phase {self._phase}: {found}; "
+                f"{spec.name} on {spec.host} failed in phase {self.phase_name}: {found}; "
                 "the run goes on without it (allow_failure)"
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ SERVICE = "/loopscope.agent.v1.Agent"
 MAX_MESSAGE = 64 << 20
 # What a component publishes is the largest.
 MAX_EVENT = 2 << 20
+# How old a sign of life may be when it comes: agents over ssh send one each second.
+SIGN_AGE_NS = 1_000_000_000
 # What an event takes here besides its content.
 EACH_EVENT = 64
 
@@ -66,14 +69,19 @@ class Agent:
         *,
         lost: Callable[[], str] = lambda: "its agent is gone",
         quota_bytes: int | None = None,
+        sign_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         """Connects at the first request. ``lost`` says why the connection has ended.
+
+        ``sign_ns``: when anything came from the host last, by CLOCK_MONOTONIC here; 0: unknown.
 
         ``quota_bytes``: the events of a run are at most so large together.
         """
         self.host = host
         self._quota_bytes = quota_bytes
         self._why_lost = lost
+        self._sign_ns = sign_ns
+        self._answered_ns = 0
         # Rust's http refuses the default authority, which is the socket's escaped path.
         options = [
             ("grpc.default_authority", "localhost"),
@@ -85,12 +93,18 @@ class Agent:
         """The error that the connection has ended."""
         return AgentLost(self.host, self._why_lost)
 
+    @property
+    def alive_ns(self) -> int:
+        """The agent was alive at this instant of CLOCK_MONOTONIC here, or later; 0: unknown."""
+        return max(self._answered_ns, self._sign_ns() - SIGN_AGE_NS, 0)
+
     async def close(self) -> None:
         """Closes the connection; the agent itself goes on."""
         await self._channel.close()
 
     async def _ask(self, method: str, request: Any, timeout: float) -> Any:
         call: Any = self._channel.unary_unary(f"{SERVICE}/{method}", request_serializer=_serialised)
+        asked_ns = time.monotonic_ns()
         try:
             content = await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
@@ -98,6 +112,8 @@ class Agent:
                 what = f"its agent has not answered {method} within {timeout:g} s"
                 raise AgentError(self.host, what) from None
             raise self._error(error) from None
+        # It answered after it was asked.
+        self._answered_ns = max(self._answered_ns, asked_ns)
         return self._parsed(getattr(pb, f"{method}Reply"), content)
 
     def _parsed(self, kind: Any, content: bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from asyncio.subprocess import Process
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ class Relay:
 
     def __init__(self, process: Process, lost: Callable[[], None]) -> None:
         self.silent = False
+        self.came_ns = 0
+        """When anything came from the process last, by CLOCK_MONOTONIC."""
         self._lost = lost
         self._closing = False
         self._process = process
@@ -71,6 +74,7 @@ class Relay:
         with contextlib.suppress(OSError):
             try:
                 while data := await within(SILENCE_S, source.read(CHUNK)):
+                    self.came_ns = time.monotonic_ns()
                     target.write(data)
                     await target.drain()
             except asyncio.TimeoutError:

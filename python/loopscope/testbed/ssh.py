@@ -161,7 +161,13 @@ class SshTestbed(Testbed):
             return "its agent is gone" + (f": {words}" if words else "")
 
         quota_bytes = self._machines[name].quota_bytes
-        client = Agent(name, socket, lost=lost, quota_bytes=quota_bytes)
+        client = Agent(
+            name,
+            socket,
+            lost=lost,
+            quota_bytes=quota_bytes,
+            sign_ns=lambda: relay.came_ns,
+        )
         data = self._machines[name].data or _server_address(reached.connection)
         if data is None:
             raise TestbedError(f"host {name}: it does not tell its address; give `data` of it")
