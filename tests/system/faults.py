@@ -240,11 +240,21 @@ GONE = "host h2: its agent is gone"
 UP = "host h2: it can be reached and was not rebooted: its agent has ended or was killed"
 
 CLIENT_FAILED = "client on h1 failed in phase run: exit status 7"
+# Whatever of the two is known first, the loss is the first cause in the end.
+EITHER = f"{GONE}|{CLIENT_FAILED}"
 SERVED = [
-    Fault("server-host-killed", GONE, inject=_kill_host, serves=True, testbeds=(LOCAL,)),
+    Fault(
+        "server-host-killed",
+        EITHER,
+        finally_said=GONE,
+        inject=_kill_host,
+        serves=True,
+        testbeds=(LOCAL,),
+    ),
     Fault(
         "server-agent-killed",
-        GONE,
+        EITHER,
+        finally_said=GONE,
         inject=_kill_agent(signal.SIGKILL),
         serves=True,
         found=UP,
@@ -252,14 +262,21 @@ SERVED = [
     ),
     Fault(
         "server-launcher-killed",
-        GONE,
+        EITHER,
+        finally_said=GONE,
         inject=_kill_launcher,
         serves=True,
         found=UP,
         testbeds=(SSH,),
     ),
     Fault(
-        "server-reboot", GONE, inject=_reboot, serves=True, found="was rebooted", testbeds=(SSH,)
+        "server-reboot",
+        EITHER,
+        finally_said=GONE,
+        inject=_reboot,
+        serves=True,
+        found="was rebooted",
+        testbeds=(SSH,),
     ),
     Fault(
         "server-cut",
