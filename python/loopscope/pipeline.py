@@ -25,6 +25,7 @@ from loopscope.control import (
     mark_killed,
     settle,
 )
+from loopscope.control.collection import Collection, collected_later
 from loopscope.extras import MissingExtraError, readable_import_errors
 from loopscope.files import write_whole
 from loopscope.timeline import (
@@ -144,7 +145,10 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
     if read_manifest(path).get("status") == KILLED:
         progress.note(f"{path}: its controller was killed; what was recorded until then is judged")
         for repeat in path.glob("*/[0-9]*"):
-            settle(repeat)
+            collection = Collection()
+            collection.leave_out(settle(repeat))
+            collection.note_left_out(progress)
+            collected_later(path, repeat, collection)
         mark_killed(path)
     points = points_of(path) if point is None else [point]
     for name in points:

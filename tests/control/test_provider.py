@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
 from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.left_out import LeftOut
 
 FILE = """
 name: simulated
@@ -94,6 +96,10 @@ class Simulated(Testbed):
 
     async def fetch(self) -> None:
         self.log.append("fetched")
+        self.left_out["h1"] = LeftOut(1, {"components/a/files/l": "a symbolic link"})
+        files = self.request.directory / "hosts/h3/components/b/files"
+        files.mkdir(parents=True)
+        (files / "here").symlink_to("/")
 
     async def remove(self) -> None:
         self.log.append(f"removed {', '.join(self.hosts)}")
@@ -111,9 +117,12 @@ class Noting(Silent):
 
 
 def run(
-    folder: Path, fails: bool = False, more: str = "", text: str = FILE
+    folder: Path, fails: bool = False, more: str = "", text: str = FILE, whole: bool = False
 ) -> tuple[list[str], list[str], RunDirectory]:
-    """Runs a file on simulated hosts; what their agents were asked, notes, and the directory."""
+    """Runs a file on simulated hosts; what their agents were asked, notes, and the directory.
+
+    ``whole``: the run writes down how it ended, and raises what it raises.
+    """
     file = folder / "simulated.yaml"
     file.write_text(text + more)
     experiment = load(file)
@@ -126,8 +135,11 @@ def run(
         return Simulated(request, log, fails)
 
     try:
-        measure(experiment, provider, directory, BASE, 0, progress, interruption)
+        with directory.being_made(progress) if whole else nullcontext():
+            measure(experiment, provider, directory, BASE, 0, progress, interruption)
     except RunFailed as error:
+        if whole:
+            raise
         log.append(f"failed: {error}")
     return log, progress.notes, directory
 
@@ -144,7 +156,12 @@ def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> N
     ]
     assert log.count("finish_trace") == 3
     assert log[-2:] == ["fetched", "removed h1, h2, h3"]
-    assert notes == ["hosts lack wings (too heavy): no flight", "h2 does not answer"]
+    assert notes == [
+        "hosts lack wings (too heavy): no flight",
+        "h2 does not answer",
+        "host h1: 1 entry is left out: components/a/files/l (a symbolic link)",
+        "host h3: 1 entry is left out: components/b/files/here (a symbolic link)",
+    ]
     assert directory.measured == 1
 
 
@@ -172,3 +189,16 @@ def test_what_hosts_lack_is_said_once_in_a_run(tmp_path: Path) -> None:
     assert notes.count("hosts lack wings (too heavy): no flight") == 1
     read = json.loads((directory.path / "manifest.json").read_text())
     assert read["lacking"] == [{"what": "wings", "why": "too heavy", "cost": "no flight"}]
+
+
+def manifest(directory: RunDirectory) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((directory.path / "manifest.json").read_text())
+    return read
+
+
+def test_what_is_left_out_is_in_the_manifest_by_repeat_and_host(tmp_path: Path) -> None:
+    _, _, directory = run(tmp_path, more="repeat: 2\n")
+    entry = {"path": "components/a/files/l", "why": "a symbolic link"}
+    for found in manifest(directory)["left_out"]:
+        assert set(found) == {"h1", "h3"}
+        assert found["h1"] == {"count": 1, "entries": [entry]}

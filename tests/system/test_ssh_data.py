@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ssh_machines import RUNS, SshMachines
@@ -122,3 +123,61 @@ def test_reset_deletes_data_and_programs_only_when_asked(machines: SshMachines) 
     machines.command("reset")
     gone = machines.command("fetch", repeat(machines).parents[1])
     assert gone.returncode == 0 and "host h2 has nothing of base/1 any more" in gone.stdout
+
+
+ODD = """
+name: odd
+testbed: TESTBED
+hosts: [h1, h2]
+phases: [{name: run, timeout: 20s, measured: true}]
+components:
+  peer: {host: h1, run: loopscope-host pipe sink, start: run, ready: started}
+  pump: {host: h2, run: [sh, ./odd.sh], start: run, ready: {exit: 0}}
+"""
+ODD_ENTRIES = r"""
+echo 1 >data; ln data data2; ln -s data latest; mkfifo pipe; >"a
+b"; >$(printf 'caf\351')
+d=.; for i in $(seq 40); do d=$d/x; done; mkdir -p $d; echo 1 >$d/deep
+"""
+LEFT_OUT = {
+    "latest": "a symbolic link",
+    "pipe": "a named pipe",
+    "a\\nb": "its name has characters that cannot be printed",
+    "caf\\xe9": "its name has characters that cannot be printed",
+    "/".join("x" * 29) + "/": "more than 31 folders deep",
+}
+
+
+def manifest(machines: SshMachines, experiment: str) -> dict[str, Any]:
+    file = machines.directory / f"runs/{experiment}/latest/manifest.json"
+    read: dict[str, Any] = json.loads(file.read_text())
+    return read
+
+
+def test_what_no_run_keeps_is_left_out_alike_over_ssh_and_on_local_hosts(
+    machines: SshMachines,
+) -> None:
+    machines.write("odd.sh", ODD_ENTRIES + "echo secret >secret; chmod 000 secret\n")
+    done = machines.command("run", machines.write("odd.yaml", ODD.replace("TESTBED", "ssh")))
+    assert done.returncode == 0, done.stderr
+    assert "host h2: 6 entries are left out: components/pump/files/" in " ".join(
+        done.stderr.split()
+    )
+    over_ssh = manifest(machines, "odd")
+    assert spools(machines, "h2") == [] and over_ssh["status"] == "complete"
+    machines.write("odd.sh", ODD_ENTRIES)
+    text = ODD.replace("TESTBED", "local").replace("name: odd", "name: here")
+    done = machines.command("run", machines.write("here.yaml", text))
+    assert done.returncode == 0, done.stderr
+    expected = {f"components/pump/files/{path}": why for path, why in LEFT_OUT.items()}
+    secret = {"components/pump/files/secret": "cannot be read: Permission denied"}
+    for name, read, entries in (
+        ("odd", over_ssh, expected | secret),
+        ("here", manifest(machines, "here"), expected),
+    ):
+        (found,) = read["left_out"]
+        assert {e["path"]: e["why"] for e in found["h2"]["entries"]} == entries, name
+        assert (set(found), found["h2"]["count"]) == ({"h2"}, len(entries)), name
+        files = machines.directory / f"runs/{name}/latest/base/1/hosts/h2/components/pump/files"
+        kept = {str(path.relative_to(files)) for path in files.rglob("*")}
+        assert kept == {"data", "data2", *("/".join("x" * n) for n in range(1, 29))}, name

@@ -48,6 +48,7 @@ def fetch(
     ] = False,
 ) -> None:
     from loopscope.control import settle
+    from loopscope.control.collection import Collection, collected_later
     from loopscope.experiment.quantity import SIZE, QuantityError, parse_whole
     from loopscope.testbed import upkeep
     from loopscope.timeline import RunError, goes_on, read_manifest
@@ -66,18 +67,29 @@ def fetch(
             for note in sorted(path.glob(f"*/*/{upkeep.SPOOLS}")):
                 repeat = note.parent
                 work = upkeep.fetch(repeat, quota_bytes, lambda text: typer.echo(text, err=True))
-                outcomes[str(repeat.relative_to(path))] = asyncio.run(work)
-                settle(repeat)
+                outcome = outcomes[str(repeat.relative_to(path))] = asyncio.run(work)
+                collection = Collection(outcome.left_out)
+                collection.leave_out(settle(repeat))
+                collection.left_out = {h: e for h, e in collection.left_out.items() if e.count}
+                outcome.left_out = collection.left_out
+                collected_later(path, repeat, collection)
     except (RunError, ValueError) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
     if as_json:
-        typer.echo(to_json({repeat: asdict(each) for repeat, each in outcomes.items()}, indent=2))
+        typer.echo(
+            to_json({repeat: _described(each) for repeat, each in outcomes.items()}, indent=2)
+        )
     else:
         _show(path, outcomes)
     if any(each.problems for each in outcomes.values()):
         raise typer.Exit(exits.RUN_FAILED)
+
+
+def _described(outcome: Fetched) -> dict[str, Any]:
+    left_out = {host: found.to_manifest() for host, found in outcome.left_out.items()}
+    return {**asdict(outcome), "left_out": left_out}
 
 
 def _show(run: Path, outcomes: dict[str, Any]) -> None:
@@ -86,6 +98,8 @@ def _show(run: Path, outcomes: dict[str, Any]) -> None:
             typer.echo(f"fetched: {size} bytes of host {host} into {run / repeat}/hosts/{host}")
         for host in sorted(outcome.gone):
             typer.echo(f"host {host} has nothing of {repeat} any more")
+        for host, left_out in sorted(outcome.left_out.items()):
+            typer.echo(left_out.note(host), err=True)
         for problem in outcome.problems:
             typer.echo(f"not fetched: {problem}", err=True)
     if not outcomes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loopscope.control import probe_plan, router
+from loopscope.control.collection import Collection
 from loopscope.control.failure import RunFailed
 from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
@@ -76,15 +77,18 @@ async def execute(
     progress: Progress,
     interruption: Interruption,
     lacks: Callable[[Sequence[Lack]], None],
+    collection: Collection,
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
-    ``lacks`` is called with what the hosts cannot do, once they are made. Whatever happens,
-    components are ended, their files are closed, and the testbed is removed. Raises RunFailed with
-    the first cause.
+    ``lacks`` is called with what the hosts cannot do, once they are made. ``collection`` takes what
+    is not kept, also where this raises. Whatever happens, components are ended,
+    their files are closed, and the testbed is removed. Raises RunFailed with the first cause.
     """
     with Journal(progress, directory) as journal:
-        return await _execute(experiment, provider, run_id, directory, journal, interruption, lacks)
+        return await _execute(
+            experiment, provider, run_id, directory, journal, interruption, lacks, collection
+        )
 
 
 async def _execute(
@@ -95,6 +99,7 @@ async def _execute(
     progress: Progress,
     interruption: Interruption,
     lacks: Callable[[Sequence[Lack]], None],
+    collection: Collection,
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
@@ -134,5 +139,6 @@ async def _execute(
         raise RunFailed(str(error)) from None
     finally:
         (directory / RESERVE).unlink(missing_ok=True)
+        collection.leave_out(bed.left_out)
         for problem in bed.problems:
             progress.note(problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from loopscope.control.collection import Collection, described
 from loopscope.control.execution import execute
 from loopscope.control.failure import RunInterrupted
 from loopscope.control.interruption import Interruption
@@ -37,6 +38,7 @@ def measure(
     failed: list[dict[str, dict[str, str]]] = []
     starts: list[dict[str, Any]] = []
     files: list[dict[str, dict[str, KeptFile]]] = []
+    collections: list[Collection] = []
     directory.describe(point, sent=sent(experiment))
     seeded = [experiment.of_repeat(repeat + 1) for repeat in range(experiment.repeat)]
     if experiment.seeds:
@@ -49,6 +51,8 @@ def measure(
             progress.stage(f"repeat {repeat} of {experiment.repeat}")
             token += f"{'r' if prefix else ''}{repeat:x}"
         path = directory.repeat(repeat, point)
+        collection = Collection()
+        collections.append(collection)
         work = partial(
             execute,
             seeded[repeat - 1],
@@ -58,11 +62,14 @@ def measure(
             progress,
             interruption,
             partial(directory.lacks, progress),
+            collection,
         )
         try:
             executed = interruption.run(work)
         finally:
-            settle(path)
+            collection.leave_out(settle(path))
+            collection.note_left_out(progress)
+            directory.describe(point, **described(collections))
         found, problems = fetched(experiment, path)
         files.append(found)
         for text in problems:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import stat
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -19,6 +21,7 @@ from loopscope.control.progress import Progress
 from loopscope.experiment import Experiment, Point
 from loopscope.files import write_whole
 from loopscope.provider import Lack
+from loopscope.provider.left_out import LeftOut, escaped, why_of_kind, why_of_path
 from loopscope.strict_json import from_json, to_json
 
 MANIFEST_VERSION = 1
@@ -26,6 +29,8 @@ POINT_VERSION = 1
 POINT = "point.json"
 BASE = "base"
 """The point of a run without a sweep."""
+COMPLETE = "complete"
+FAILED = "failed"
 
 
 class RunDirectory:
@@ -99,16 +104,16 @@ class RunDirectory:
         What it raises says where what was measured is: RunFailed, also for files that cannot be
         written, and RunInterrupted.
         """
-        status = "failed"
+        status = FAILED
         try:
             yield
             if not self.failed_points:
-                status = "complete"
+                status = COMPLETE
         except (RunInterrupted, KeyboardInterrupt):
             # What comes after the last repeat can be made again at any time.
             every = max(1, len(self._experiment.points)) * self._experiment.repeat
             whole = self.measured == every
-            status = "complete" if whole else "interrupted"
+            status = COMPLETE if whole else "interrupted"
             what = "all that was to be measured" if whole else "what was measured"
             raise RunInterrupted(self.kept(what)) from None
         except RunFailed as error:
@@ -132,16 +137,16 @@ class RunDirectory:
         before, said = self.measured, {"status": "interrupted"}
         try:
             yield
-            said = {"status": "complete"}
+            said = {"status": COMPLETE}
         except RunFailed as failure:
-            said = {"status": "failed", "error": str(failure)}
+            said = {"status": FAILED, "error": str(failure)}
             progress.note(f"point {point.name} failed: {failure.to_show}")
             self.failed_points[point.name] = str(failure)
             if interruption.asked:
                 raise RunInterrupted from None
         except (RunInterrupted, KeyboardInterrupt):
             if self.measured - before == point.experiment.repeat:
-                said = {"status": "complete"}
+                said = {"status": COMPLETE}
             raise
         finally:
             self.describe(point.name, **said)
@@ -157,14 +162,18 @@ class RunDirectory:
         os.replace(draft, link)
 
 
-def settle(repeat: Path) -> None:
+def settle(repeat: Path) -> dict[str, LeftOut]:
     """Makes what the hosts left in a repeat's directory a part of the run.
 
-    Who may read the run may read it, and of what programs left only files stay.
+    Users who may read the run may read it. In the programs' own folders only files stay, and of
+    these only those that a host over ssh could send; the rest is removed and returned by host.
     """
     _open_to_readers(repeat)
-    for files in repeat.glob("hosts/*/components/*/files"):
-        _keep_files_only(files)
+    found: dict[str, LeftOut] = {}
+    for files in sorted(repeat.glob("hosts/*/components/*/files")):
+        host = files.relative_to(repeat).parts[1]
+        _keep_files_only(files, found.setdefault(host, LeftOut()))
+    return {host: left_out for host, left_out in found.items() if left_out.count}
 
 
 def _open_to_readers(repeat: Path) -> None:
@@ -183,15 +192,40 @@ def _open_to_readers(repeat: Path) -> None:
             file.chmod(file.stat().st_mode | readers & 0o044)
 
 
-def _keep_files_only(files: Path) -> None:
-    """Removes sockets, pipes, and links, which may lead anywhere."""
+def _keep_files_only(files: Path, left_out: LeftOut) -> None:
+    """Removes sockets, pipes, links, which may lead anywhere, and paths that no host may send."""
+    # The host's name and the path in its folder.
+    own = files.parts[-4:]
     # By opened folders: a process of the program's that lives still cannot lead elsewhere.
-    for _, folders, names, folder in os.fwalk(files):
-        for name in (*folders, *names):
+    for place, folders, names, folder in os.fwalk(files):
+        above = (*own, *Path(place).relative_to(files).parts)
+        for name in sorted((*folders, *names)):
             with suppress(FileNotFoundError):
                 kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+                parts = (*above, name)
+                why = why_of_path(parts) or why_of_kind(kind)
+                if why is None:
+                    continue
+                if stat.S_ISDIR(kind):
+                    _remove_folder(name, folder)
+                    folders.remove(name)
+                else:
                     os.unlink(name, dir_fd=folder)
+                left_out.add("/".join(parts[1:]), why, stat.S_ISDIR(kind))
+
+
+def _remove_folder(name: str, above: int) -> None:
+    """Removes a folder with all that is in it, however deep that is. Raises OSError."""
+    # Python's own way ends at a depth of some hundred folders.
+    done = subprocess.run(
+        ["rm", "-rf", "--", f"./{name}"],
+        cwd=f"/proc/self/fd/{above}",
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        raise OSError(errno.EIO, f"cannot be removed: {escaped(said[-200:])}", escaped(name))
 
 
 def mark_killed(run: Path) -> None:
@@ -202,7 +236,12 @@ def mark_killed(run: Path) -> None:
     for file in (run / "manifest.json", *run.glob(f"*/{POINT}")):
         said = from_json(file.read_text(encoding="utf-8"))
         if said.get("status") == "running":
-            write_whole(file, _document({**said, "status": "killed"}))
+            rewrite(file, {**said, "status": "killed"})
+
+
+def rewrite(file: Path, description: dict[str, Any]) -> None:
+    """Writes the description of a run that has ended, or of a point of it. Raises OSError."""
+    write_whole(file, _document(description))
 
 
 def _document(value: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from loopscope.provider.left_out import LeftOut
 from loopscope.provider.patience import to_the_end
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class Testbed(ABC):
         """The agents that record a kernel, by the folder of its files among those of the hosts."""
         self.problems: list[str] = []
         """What could not be removed, for people."""
+        self.left_out: dict[str, LeftOut] = {}
+        """Entries of each host's folder that ``fetch`` did not bring."""
 
     @abstractmethod
     async def make(self) -> None:
@@ -135,7 +138,10 @@ class Testbed(ABC):
 
     @abstractmethod
     async def fetch(self) -> None:
-        """Brings what hosts wrote elsewhere into the request's directory; fills ``problems``."""
+        """Brings what hosts wrote elsewhere into the request's directory.
+
+        Fills ``left_out`` and ``problems``.
+        """
 
     @abstractmethod
     async def remove(self) -> None:

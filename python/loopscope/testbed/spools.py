@@ -20,7 +20,7 @@ from loopscope.provider import TestbedError
 from loopscope.strict_json import from_json, to_json
 from loopscope.testbed.reach import Reached
 from loopscope.testbed.ssh_machine import SshMachine
-from loopscope.testbed.unpack import UnpackError
+from loopscope.testbed.unpack import Unpacked, UnpackError
 
 SPOOLS = "spools.json"
 VERSION = 1
@@ -97,8 +97,8 @@ async def collect(
     host: str,
     repeat: Path,
     quota_bytes: int,
-) -> int:
-    """Copies what is in a spool to ``repeat/hosts/host``; the bytes of its files.
+) -> Unpacked:
+    """Copies what is in a spool to ``repeat/hosts/host``.
 
     What was there is replaced, except for files that the spool does not have. Of a copy that breaks
     off as much is kept as came, unless there was something. Raises FetchError.
@@ -110,14 +110,14 @@ async def collect(
         draft.mkdir()
         try:
             await machine.ask("true")
-            size = await machine.fetch(f"{folder}/hosts", host, draft, quota_bytes)
+            unpacked = await machine.fetch(f"{folder}/hosts", host, draft, quota_bytes)
         except (TestbedError, asyncio.CancelledError):
             if there.is_dir() and not place.exists():
                 _replace(there, place)
             raise
         if there.is_dir():
             _replace(there, place)
-        return size
+        return unpacked
     except (TestbedError, UnpackError, OSError) as error:
         what = str(error) if isinstance(error, TestbedError) else f"host {host}: {error}"
         raise FetchError(f"{what}; what it measured stays there, in {folder}") from None

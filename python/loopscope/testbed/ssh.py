@@ -183,7 +183,7 @@ class SshTestbed(Testbed):
             try:
                 if remote.loss is not None:
                     await self._replace_connection(remote, await remote.loss)
-                await collect(
+                unpacked = await collect(
                     remote.machine,
                     remote.folder,
                     name,
@@ -191,6 +191,7 @@ class SshTestbed(Testbed):
                     self._machines[name].quota_bytes,
                 )
                 remote.fetched = True
+                self.left_out[name] = unpacked.left_out
             except FetchError as error:
                 run = self._request.directory.parents[1]
                 self.problems.append(f"{error}; to collect it: loopscope fetch {run}")

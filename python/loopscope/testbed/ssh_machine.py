@@ -17,8 +17,9 @@ from typing import IO, Any
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
 from loopscope.provider.patience import within
+from loopscope.testbed import packing
 from loopscope.testbed.program import dormant
-from loopscope.testbed.unpack import UnpackError, unpack
+from loopscope.testbed.unpack import Unpacked, UnpackError, unpack
 
 # A line after which output is that of our command: a shell's start files may print before it.
 MARK = "loopscope-begins-here"
@@ -116,7 +117,9 @@ class SshMachine:
         because = f": {self.last_words}" if self.last_words else ""
         return TestbedError(f"host {self.host}: {what}{because}")
 
-    async def _start(self, *words: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
+    async def _start(
+        self, *words: str, stdin: int = PIPE, stdout: int = PIPE, stderr: int | None = None
+    ) -> Process:
         # In a session of its own: Ctrl-C is for the run, which ends it in order.
         return await asyncio.create_subprocess_exec(
             *DIES_WITH,
@@ -128,7 +131,7 @@ class SshMachine:
             *words,
             stdin=stdin,
             stdout=stdout,
-            stderr=self._messages,
+            stderr=self._messages if stderr is None else stderr,
             env=dormant(),
             start_new_session=True,
         )
@@ -211,22 +214,23 @@ class SshMachine:
         )
         return await process.wait()
 
-    async def _session(self, script: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
+    async def _session(
+        self, script: str, stdin: int = PIPE, stdout: int = PIPE, stderr: int | None = None
+    ) -> Process:
         # As `dormant` has it here.
         script = f"echo; echo {MARK}; export LOOPSCOPE_RUNTIME_DIR=; {script}"
         command = f"exec sh -c {shlex.quote(script)}"
-        return await self._start(*self._over, command, stdin=stdin, stdout=stdout)
+        return await self._start(*self._over, command, stdin=stdin, stdout=stdout, stderr=stderr)
 
-    async def fetch(self, folder: str, name: str, into: Path, quota_bytes: int) -> int:
-        """Copies ``folder/name`` to ``into/name``; the bytes of its files.
+    async def fetch(self, folder: str, name: str, into: Path, quota_bytes: int) -> Unpacked:
+        """Copies ``folder/name`` to ``into/name``.
 
-        Raises UnpackError and OSError besides.
+        Entries that cannot be kept, or that the user there cannot read, are left out. Raises
+        UnpackError and OSError besides.
         """
         readable, writable = os.pipe()
         try:
-            process = await self._session(
-                f"exec tar -C {shlex.quote(folder)} -cf - {shlex.quote(name)}", DEVNULL, writable
-            )
+            process = await self._session(packing.command(folder, name), DEVNULL, writable, PIPE)
         except BaseException:
             os.close(readable)
             raise
@@ -236,8 +240,14 @@ class SshMachine:
         stream = _Counted(readable)
         work = asyncio.to_thread(_unpack, stream, into, name, quota_bytes)
         reading = asyncio.ensure_future(work)
+        unpacked: Unpacked | UnpackError
+        messages = packing.Messages(name)
+        assert process.stderr is not None
+        printed = asyncio.ensure_future(messages.read(process.stderr))
         try:
-            size = await _while_it_comes(reading, stream)
+            unpacked = await _while_it_comes(reading, stream)
+        except UnpackError as error:
+            unpacked = error
         except asyncio.TimeoutError:
             raise self.error(
                 f"fewer than {SLOWEST} bytes of its files came in {SLOWEST_S:g} s"
@@ -250,9 +260,23 @@ class SshMachine:
                 process.kill()
             await asyncio.wait({reading})
             await end(process)
-        if process.returncode != 0:
-            raise self.error("tar failed")
-        return size
+            await asyncio.wait({printed}, timeout=END_S)
+            printed.cancel()
+        code = process.returncode
+        lost = code is None or code < 0 or code == LOST
+        tar_failed = not lost and code != 0 and not messages.explain_failure
+        if isinstance(unpacked, UnpackError) and not tar_failed:
+            raise unpacked
+        if tar_failed:
+            said = "; ".join(messages.others) or "it does not say why"
+            raise TestbedError(f"host {self.host}: cannot pack {folder}/{name}: {said}")
+        if lost:
+            raise self.error("the connection is lost")
+        if messages.unread.count:
+            raise TestbedError(f"host {self.host}: {messages.unread_text(folder)}")
+        assert isinstance(unpacked, Unpacked)
+        unpacked.left_out.add_all(messages.left_out)
+        return unpacked
 
     async def close(self) -> None:
         """Ends the connection."""
@@ -290,7 +314,7 @@ class _Counted(io.FileIO):
         return size
 
 
-async def _while_it_comes(reading: asyncio.Future[int], stream: _Counted) -> int:
+async def _while_it_comes(reading: asyncio.Future[Unpacked], stream: _Counted) -> Unpacked:
     """The result of ``reading``. Raises asyncio.TimeoutError where too little comes."""
     while True:
         before = stream.count
@@ -301,7 +325,7 @@ async def _while_it_comes(reading: asyncio.Future[int], stream: _Counted) -> int
             raise asyncio.TimeoutError
 
 
-def _unpack(raw: _Counted, into: Path, name: str, quota_bytes: int) -> int:
+def _unpack(raw: _Counted, into: Path, name: str, quota_bytes: int) -> Unpacked:
     with io.BufferedReader(raw, 1 << 16) as stream:
         while (line := stream.readline(1 << 16)).strip() != MARK.encode():
             if not line:

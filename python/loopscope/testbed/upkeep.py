@@ -12,6 +12,7 @@ from pathlib import Path
 
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
+from loopscope.provider.left_out import LeftOut
 from loopscope.testbed import rights
 from loopscope.testbed.reach import Reached, logged_in
 from loopscope.testbed.spools import (
@@ -40,6 +41,8 @@ class Fetched:
     bytes: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     """Hosts that had nothing any more."""
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    """Entries of hosts that were not kept."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -73,9 +76,9 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
                 else:
                     progress(f"host {host}: {size} bytes to fetch")
                     folder = reached.spool(spool.name)
-                    fetched.bytes[host] = await collect(
-                        reached.machine, folder, host, repeat, quota
-                    )
+                    unpacked = await collect(reached.machine, folder, host, repeat, quota)
+                    fetched.bytes[host] = unpacked.bytes
+                    fetched.left_out[host] = unpacked.left_out
                     await remove(reached.machine, folder)
                 spools.done(host)
         except (TestbedError, FetchError) as error:
