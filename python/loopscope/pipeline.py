@@ -148,7 +148,7 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
             collection = Collection()
             collection.leave_out(settle(repeat))
             collection.note_left_out(progress)
-            collected_later(path, repeat, collection)
+            collected_later(path, repeat, collection, [])
         mark_killed(path)
     points = points_of(path) if point is None else [point]
     for name in points:

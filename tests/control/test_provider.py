@@ -7,13 +7,16 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
+from loopscope.control.collection import Collection, collected_later
 from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
-from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
+from loopscope.provider import AgentError, Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.left_out import LeftOut
 
@@ -77,11 +80,14 @@ REPLIES: dict[str, Any] = {
 
 
 class Simulated(Testbed):
-    """Hosts without machines."""
+    """Hosts without machines; ``lost`` is why hosts could not be collected."""
+
+    lost: ClassVar[dict[str, str]] = {}
 
     def __init__(self, request: Request, log: list[str], fails: bool = False) -> None:
         super().__init__()
         self.request, self.log, self.fails = request, log, fails
+        self.uncollected = dict(self.lost)
 
     async def make(self) -> None:
         for number, name in enumerate(self.request.hosts, start=1):
@@ -202,3 +208,54 @@ def test_what_is_left_out_is_in_the_manifest_by_repeat_and_host(tmp_path: Path) 
     for found in manifest(directory)["left_out"]:
         assert set(found) == {"h1", "h3"}
         assert found["h1"] == {"count": 1, "entries": [entry]}
+
+
+def test_a_run_of_which_a_host_cannot_be_collected_fails_and_is_complete_when_it_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simulated, "lost", {"h2": "host h2: cannot pack it"})
+    with pytest.raises(RunFailed, match="^host h2: cannot pack it\nwhat was measured is in "):
+        run(tmp_path, whole=True)
+    (path,) = tmp_path.glob("simulated/2*")
+    assert "host h2: cannot pack it" in (path / "base/1/journal.jsonl").read_text()
+    read = json.loads((path / "manifest.json").read_text())
+    assert (read["status"], read["uncollected"]) == ("failed", [{"h2": "host h2: cannot pack it"}])
+    assert len(read["phases"]) == 1
+    # What was not fetched is still missing.
+    collected_later(path, path / "base/1", Collection(), [])
+    assert json.loads((path / "manifest.json").read_text()) == read
+    later = Collection({"h2": LeftOut(1, {"f": "a device"})})
+    collected_later(path, path / "base/1", later, ["h2"])
+    read = json.loads((path / "manifest.json").read_text())
+    assert (read["status"], read["uncollected"]) == ("complete", [{}])
+    assert set(read["left_out"][0]) == {"h1", "h2", "h3"}
+
+
+def test_a_host_that_cannot_end_the_run_makes_it_fail_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(agent: SimulatedAgent) -> None:
+        raise AgentError("h3", "cannot write the clock log: No space left on device")
+
+    monkeypatch.setattr(SimulatedAgent, "stop_clock", full, raising=False)
+    text = "host h3: it did not end the run in order: cannot write the clock log"
+    with pytest.raises(RunFailed, match=f"^{text}"):
+        run(tmp_path, whole=True)
+    (path,) = tmp_path.glob("simulated/2*")
+    collected_later(path, path / "base/1", Collection(), ["h1", "h2", "h3"])
+    read = json.loads((path / "manifest.json").read_text())
+    assert read["status"] == "failed" and text in read["unfinished"][0]["h3"]
+
+
+def test_a_point_that_is_fetched_later_makes_its_sweep_complete(tmp_path: Path) -> None:
+    (tmp_path / "p=1").mkdir()
+    points = [{"name": "p=1", "experiment": {"repeat": 2}}]
+    failed = {"version": 1, "status": "failed", "uncollected": [{}, {"h1": "host h1: gone"}]}
+    failed |= {"phases": [{}, {}], "error": "host h1: gone"}
+    whole = {"status": "failed", "experiment": {"points": points, "repeat": 2}}
+    (tmp_path / "manifest.json").write_text(json.dumps(whole))
+    (tmp_path / "p=1/point.json").write_text(json.dumps(failed))
+    collected_later(tmp_path, tmp_path / "p=1/2", Collection(), ["h1"])
+    read = json.loads((tmp_path / "p=1/point.json").read_text())
+    assert read["status"] == "complete" and "error" not in read
+    assert json.loads((tmp_path / "manifest.json").read_text()) == {**whole, "status": "complete"}

@@ -181,3 +181,50 @@ def test_what_no_run_keeps_is_left_out_alike_over_ssh_and_on_local_hosts(
         files = machines.directory / f"runs/{name}/latest/base/1/hosts/h2/components/pump/files"
         kept = {str(path.relative_to(files)) for path in files.rglob("*")}
         assert kept == {"data", "data2", *("/".join("x" * n) for n in range(1, 29))}, name
+
+
+def test_a_run_whose_results_stay_on_a_host_fails_and_a_fetch_makes_it_complete(
+    machines: SshMachines,
+) -> None:
+    machines.write("odd.sh", "chmod 000 ../../../env.json; ln -s / link\n")
+    file = machines.write("odd.yaml", ODD.replace("TESTBED", "ssh"))
+    done = machines.command("run", file)
+    assert done.returncode == 4, done.stderr
+    assert "hosts/h2/env.json cannot be read: Permission denied; to make it readable: " in (
+        done.stderr
+    )
+    assert "to collect it: loopscope fetch runs/odd/" in done.stderr
+    assert "refuses the login" not in done.stderr
+    read = manifest(machines, "odd")
+    assert read["status"] == "failed" and set(read["uncollected"][0]) == {"h2"}
+    report = json.loads(machines.command("report", "runs/odd/latest", "--json").stdout)
+    assert [each for each in report["problems"] if "env.json cannot be read" in each], report
+    again = machines.command("fetch", "runs/odd/latest")
+    assert again.returncode == 4 and "env.json cannot be read" in again.stderr
+    assert manifest(machines, "odd")["status"] == "failed"
+    machines.on("h2", f"chmod -R u+rX {RUNS}")
+    fetched = machines.command("fetch", "runs/odd/latest", "--json")
+    assert fetched.returncode == 0, fetched.stderr
+    (told,) = json.loads(fetched.stdout).values()
+    link = {"path": "components/pump/files/link", "why": "a symbolic link"}
+    assert told["left_out"] == {"h2": {"count": 1, "entries": [link]}}
+    read = manifest(machines, "odd")
+    assert (read["status"], read["uncollected"]) == ("complete", [{}])
+    assert read["left_out"] == [told["left_out"]] and spools(machines, "h2") == []
+    report = json.loads(machines.command("report", "runs/odd/latest", "--json").stdout)
+    assert not [each for each in report["problems"] if "env.json" in each], report
+
+
+def test_a_host_whose_disk_is_full_makes_the_run_fail(machines: SshMachines) -> None:
+    state = "/home/rider/.local/state/loopscope"
+    machines.on("h2", f"mkdir -p {state}; chown -R 4711 /home/rider/.local")
+    machines.on("h2", f"mount -t tmpfs -o size=8m,mode=777,uid=4711 tmpfs {state}")
+    machines.write("odd.sh", "cat /dev/zero >ballast; sleep 1\n")
+    done = machines.command("run", machines.write("odd.yaml", ODD.replace("TESTBED", "ssh")))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "No space left on device" in done.stderr and "host h2: host h2" not in done.stderr
+    assert "host h2: it did not end the run in order: cannot write " in done.stderr
+    read = manifest(machines, "odd")
+    assert read["status"] == "failed" and set(read["unfinished"][0]) == {"h2"}
+    report = json.loads(machines.command("report", "runs/odd/latest", "--json").stdout)
+    assert [each for each in report["problems"] if "No space left on device" in each], report

@@ -97,7 +97,7 @@ def _analyse(
         read_loops,
         realtime_offsets,
     )
-    from loopscope.analysis.endings import endings
+    from loopscope.analysis.endings import collecting, endings
     from loopscope.analysis.foreign_events import unsupported_requests
     from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.judging import judge_event, repeat_times
@@ -125,7 +125,8 @@ def _analyse(
     patterns, values = patterns or (), values or ()
     costs = _costs(run) if subtract_cost else None
     links, of_links = read_links(run)
-    problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
+    problems = [*run.problems, *collecting(run), *endings(run)]
+    problems += [*contradictions(run), *without_account(run)]
     channels, of_channels = read_channels(run, experiment.channels if experiment else ())
     problems += [*of_links, *of_channels]
     if other := run.manifest.get("judged_by"):

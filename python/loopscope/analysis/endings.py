@@ -48,6 +48,16 @@ def endings(run: Run) -> list[str]:
     return found
 
 
+def collecting(run: Run) -> list[str]:
+    """Messages about hosts of which not all that they measured is here, for people."""
+    found = []
+    for key in ("unfinished", "uncollected"):
+        repeats: list[dict[str, str]] = run.manifest.get(key, [])
+        for repeat, hosts in enumerate(repeats, start=1):
+            found += [f"repeat {repeat}, {text}" for text in hosts.values()]
+    return found
+
+
 def _speakers(run: Run) -> set[str]:
     """Components that are asked by the phase protocol's `end`."""
     components: list[dict[str, Any]] = run.manifest.get("experiment", {}).get("components", [])

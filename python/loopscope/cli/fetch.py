@@ -72,7 +72,7 @@ def fetch(
                 collection.leave_out(settle(repeat))
                 collection.left_out = {h: e for h, e in collection.left_out.items() if e.count}
                 outcome.left_out = collection.left_out
-                collected_later(path, repeat, collection)
+                collected_later(path, repeat, collection, list(outcome.bytes))
     except (RunError, ValueError) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ class Executed:
     """Report of a repeat.
 
     Each phase's seconds, the phase in which a component ended that was to go on, how components
-    failed that the run went on without, the common starts, and whether the hosts had each other's
-    Ethernet addresses from the start.
+    failed that the run went on without, the common starts, whether the hosts had each other's
+    Ethernet addresses from the start, and the failure of a repeat that came to its end and of which
+    not all could be collected.
     """
 
     phases: dict[str, float]
@@ -67,6 +68,7 @@ class Executed:
     failed: dict[str, dict[str, str]]
     starts: dict[str, dict[str, Any]]
     knows_neighbours: bool
+    failure: RunFailed | None = None
 
 
 async def execute(
@@ -82,13 +84,18 @@ async def execute(
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
     ``lacks`` is called with what the hosts cannot do, once they are made. ``collection`` takes what
-    is not kept, also where this raises. Whatever happens, components are ended,
+    is not kept and not collected, also where this raises. Whatever happens, components are ended,
     their files are closed, and the testbed is removed. Raises RunFailed with the first cause.
     """
     with Journal(progress, directory) as journal:
-        return await _execute(
+        executed = await _execute(
             experiment, provider, run_id, directory, journal, interruption, lacks, collection
         )
+        if not collection.problems:
+            return executed
+        failure = RunFailed("\n".join(collection.problems))
+        failure.show(journal)
+        return replace(executed, failure=failure)
 
 
 async def _execute(
@@ -104,6 +111,7 @@ async def _execute(
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
     repeat: Repeat | None = None
+    ended = False
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
@@ -113,6 +121,7 @@ async def _execute(
             repeat = Repeat(experiment, bed, run_id, progress)
             try:
                 phases = await repeat.run()
+                ended = True
                 return Executed(
                     phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours
                 )
@@ -131,6 +140,7 @@ async def _execute(
                 try:
                     await to_the_end(repeat.collect(directory), more)
                 finally:
+                    collection.unfinished.update(repeat.unfinished)
                     if interruption.asked:
                         progress.note(repeat.collected)
     except RunFailed as failure:
@@ -140,5 +150,7 @@ async def _execute(
     finally:
         (directory / RESERVE).unlink(missing_ok=True)
         collection.leave_out(bed.left_out)
-        for problem in bed.problems:
+        collection.uncollected.update(bed.uncollected)
+        # Where the repeat came to its end, they are its failure.
+        for problem in (*bed.problems, *(() if ended else bed.uncollected.values())):
             progress.note(problem)

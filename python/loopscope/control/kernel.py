@@ -209,7 +209,7 @@ class Kernels:
             ended = await self._recorded.pop(name).finish_kernel()
         except AgentError as error:
             self._found[name]["error"] = str(error)
-            self._progress.note(f"kernel events of {name}: {error}")
+            self._progress.note(f"kernel events of {name}: {error.what}")
             return
         self._found[name] |= {"recorded": ended.recorded, "dropped": ended.dropped}
         problems = list(ended.problems)

@@ -109,6 +109,8 @@ class Repeat:
         self._finished: dict[str, pb.FinishTraceReply] = {}
         """Hosts whose files are closed in good order, and what they count."""
         self._noted: set[str] = set()
+        self.unfinished: dict[str, str] = {}
+        """Why an agent did not end the run in order, by host, for people."""
 
     async def run(self) -> dict[str, float]:
         """Clocks, then the phases one after the other; each phase's seconds."""
@@ -258,6 +260,9 @@ class Repeat:
         asked = list(self._hosts.values() if hosts is None else hosts)
         for result in await asyncio.gather(*(ask(h) for h in asked), return_exceptions=True):
             if isinstance(result, AgentError):
+                if self._collecting:
+                    why = f"host {result.host}: it did not end the run in order: {result.what}"
+                    self.unfinished.setdefault(result.host, why)
                 # A host whose agent is gone fails every request alike.
                 if str(result) not in self._noted:
                     self._noted.add(str(result))

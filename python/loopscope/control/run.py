@@ -88,6 +88,8 @@ def measure(
             fetched=files,
             neighbours=neighbours,
         )
+        if executed.failure is not None:
+            raise executed.failure
         directory.measured += 1
         if interruption.asked:
             raise RunInterrupted

@@ -385,6 +385,8 @@ class Agent:
         if error.code() == grpc.StatusCode.UNAVAILABLE:
             return self.lost()
         details = printable((error.details() or "")[:LONGEST_TEXT])
+        # Some texts of agents begin with the host, as this error's does.
+        details = details.removeprefix(f"host {self.host}: ")
         return AgentError(self.host, details or str(error.code().name))
 
 

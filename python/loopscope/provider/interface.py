@@ -131,6 +131,8 @@ class Testbed(ABC):
         """What could not be removed, for people."""
         self.left_out: dict[str, LeftOut] = {}
         """Entries of each host's folder that ``fetch`` did not bring."""
+        self.uncollected: dict[str, str] = {}
+        """Why ``fetch`` could not bring all that a host wrote, and where that is, for people."""
 
     @abstractmethod
     async def make(self) -> None:
@@ -140,7 +142,7 @@ class Testbed(ABC):
     async def fetch(self) -> None:
         """Brings what hosts wrote elsewhere into the request's directory.
 
-        Fills ``left_out`` and ``problems``.
+        Fills ``left_out`` and ``uncollected``.
         """
 
     @abstractmethod

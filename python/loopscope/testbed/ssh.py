@@ -194,7 +194,7 @@ class SshTestbed(Testbed):
                 self.left_out[name] = unpacked.left_out
             except FetchError as error:
                 run = self._request.directory.parents[1]
-                self.problems.append(f"{error}; to collect it: loopscope fetch {run}")
+                self.uncollected[name] = f"{error}; to collect it: loopscope fetch {run}"
 
     async def _replace_connection(self, remote: _Remote, loss: Loss) -> None:
         """Has the host asked over the new connection. Raises FetchError where there is none."""
