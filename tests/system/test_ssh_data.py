@@ -228,3 +228,13 @@ def test_a_host_whose_disk_is_full_makes_the_run_fail(machines: SshMachines) -> 
     assert read["status"] == "failed" and set(read["unfinished"][0]) == {"h2"}
     report = json.loads(machines.command("report", "runs/odd/latest", "--json").stdout)
     assert [each for each in report["problems"] if "No space left on device" in each], report
+
+
+def test_a_folder_that_cannot_be_written_is_named(machines: SshMachines) -> None:
+    cache = "/home/rider/.cache/loopscope"
+    machines.on("h2", f"mkdir -p {cache}; chown root {cache}; chmod 755 {cache}")
+    done = machines.command("run", machines.write("odd.yaml", ODD.replace("TESTBED", "ssh")))
+    assert done.returncode == 4 and "refuses the login" not in done.stderr, done.stderr
+    assert f"host h2: cannot send the host's programs to {cache}/kit-" in done.stderr
+    assert "Permission denied; its user has to be able to write there" in done.stderr
+    machines.on("h2", f"rmdir {cache}")

@@ -112,6 +112,9 @@ async def _send_programs(reached: Reached, programs: kit.Kit, token: str) -> Non
             # The connection was closed before all had come.
             f"{{ rm -rf {draft}; exit 1; }}; }} && {{ mv -T {draft} {to} || rm -rf {draft}; }}",
             programs.archive(),
+            f"send the host's programs to {reached.programs}",
+            "its user has to be able to write there, or XDG_CACHE_HOME of its logins has to name "
+            "a folder where that is so",
         )
     try:
         version = (await machine.ask(f"{binary} --version"))[-1:]

@@ -119,7 +119,13 @@ class SshTestbed(Testbed):
         except OSError as error:
             raise TestbedError(f"cannot send {error.filename}: {error.strerror}") from None
         work = shlex.quote(f"{folder}/work")
-        await machine.run(f"umask 077; mkdir -p {work} && tar -C {work} -xf -", files)
+        await machine.run(
+            f"umask 077; mkdir -p {work} && tar -C {work} -xf -",
+            files,
+            f"send files to {folder}/work",
+            "its user has to be able to write there, or XDG_STATE_HOME of its logins has to name "
+            "a folder where that is so",
+        )
 
     async def _start_agent(self, name: str, remote: _Remote, reached: Reached) -> Host:
         request, folder = self._request, remote.folder

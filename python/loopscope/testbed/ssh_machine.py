@@ -53,10 +53,13 @@ REMEDIES = {
     "set up anew, remove the old key with ssh-keygen -R, then connect once by hand: {by_hand}",
     "Host key verification failed": "its host key is not known. Connect once by hand, to compare "
     "and accept it: {by_hand}",
-    "Permission denied": "it refuses the login, which has to work without a question: give a key "
+    "Permission denied (": "it refuses the login, which has to work without a question: give a key "
     "(`key:` in `machines`, ~/.ssh/config), and a key with a passphrase to ssh-agent. By hand: "
     "{by_hand}",
 }
+
+# What programs on a machine print where they may not write.
+NO_RIGHT = ("Permission denied", "Read-only file system")
 
 
 def check_programs() -> None:
@@ -104,16 +107,10 @@ class SshMachine:
     @property
     def last_words(self) -> str:
         """The end of what ssh, and programs over it, printed as errors."""
-        text = [line.strip() for line in self._printed.split("\n") if line.strip()]
-        return "; ".join("".join(c for c in line if c.isprintable()) for line in text[-3:])
+        return "; ".join(printable_lines(self._printed)[-3:])
 
     def error(self, what: str) -> TestbedError:
-        """An error of this machine, with the remedy where ssh said something that is known."""
-        for known, remedy in REMEDIES.items():
-            if known in self._printed:
-                remedy = remedy.format(by_hand=self._by_hand)
-                said = f"ssh says: {self.last_words}"
-                return TestbedError(f"host {self.host}: {remedy} ({said})")
+        """An error of this machine, with what was printed as errors."""
         because = f": {self.last_words}" if self.last_words else ""
         return TestbedError(f"host {self.host}: {what}{because}")
 
@@ -145,10 +142,21 @@ class SshMachine:
         end = asyncio.get_running_loop().time() + LOGIN_S
         while not self._control.exists():
             if connection.returncode is not None:
-                raise self.error("there is no connection")
+                raise self._refused(connection.returncode)
             if asyncio.get_running_loop().time() > end:
                 raise self.error(f"there is no connection within {LOGIN_S:.0f} s")
             await asyncio.sleep(LOOK_S)
+
+    def _refused(self, code: int) -> TestbedError:
+        """The error of a login, with the remedy where ssh says something that is known.
+
+        Nothing but ssh has printed anything then.
+        """
+        for known, remedy in REMEDIES.items() if code == LOST else ():
+            if known in self._printed:
+                remedy = remedy.format(by_hand=self._by_hand)
+                return TestbedError(f"host {self.host}: {remedy} (ssh says: {self.last_words})")
+        return self.error("there is no connection")
 
     async def ask(self, script: str, timeout_s: float = SHORT_S) -> list[str]:
         """Runs a script in the machine's shell; the lines that it prints, without empty ones."""
@@ -165,8 +173,7 @@ class SshMachine:
         _, mark, text = printed.decode(errors="replace").partition(f"{MARK}\n")
         if not mark:
             raise self.error("the connection is lost")
-        lines = ["".join(c for c in line if c.isprintable()) for line in text.split("\n")]
-        lines = [line for line in map(str.strip, lines) if line]
+        lines = printable_lines(text)
         if process.returncode == LOST:
             raise self.error("the connection is lost")
         if process.returncode != 0:
@@ -182,9 +189,13 @@ class SshMachine:
             process.kill()
             await process.wait()
 
-    async def run(self, script: str, stdin: bytes = b"") -> None:
-        """Runs a script over a session of its own, with that as its standard input."""
-        process = await self._session(script)
+    async def run(self, script: str, stdin: bytes, purpose: str, remedy: str) -> None:
+        """Runs a script over a session of its own, with that as its standard input.
+
+        ``purpose``, such as "send files", and ``remedy``, where a right is missing, are for the
+        message of its error.
+        """
+        process = await self._session(f"( {script} ) 2>&1")
         try:
             printed, _ = await asyncio.gather(_read_all(process), _write(process, stdin))
             await process.wait()
@@ -192,9 +203,15 @@ class SshMachine:
             raise TestbedError(f"host {self.host}: its answer has no end") from None
         finally:
             await end(process)
+        if process.returncode == LOST:
+            raise self.error("the connection is lost")
         if process.returncode != 0:
-            said = printed.decode(errors="replace").strip().rpartition("\n")[2][-200:]
-            raise self.error(f"it ended with exit status {process.returncode}, saying {said!r}")
+            said = printable_lines(printed.decode(errors="replace").partition(f"{MARK}\n")[2])
+            why = "; ".join(line[-200:] for line in said[:2])
+            why = why or f"exit status {process.returncode}"
+            if any(known in why for known in NO_RIGHT):
+                why = f"{why}; {remedy}"
+            raise TestbedError(f"host {self.host}: cannot {purpose}: {why}")
 
     async def start(self, script: str) -> Process:
         """Starts a script over a session of its own, which prints MARK before anything else."""
@@ -286,6 +303,12 @@ class SshMachine:
                 self._connection.terminate()
             await end(self._connection)
             self._connection = None
+
+
+def printable_lines(text: str) -> list[str]:
+    """The lines of a text that are not empty, without characters that cannot be printed."""
+    lines = ["".join(c for c in line if c.isprintable()) for line in text.split("\n")]
+    return [line for line in map(str.strip, lines) if line]
 
 
 async def skip_to_mark(stream: asyncio.StreamReader) -> None:
