@@ -1,4 +1,8 @@
-"""Whether an experiment's programs can be run here and have the events that it names."""
+"""Whether an experiment's programs can be run and have the events that it names.
+
+Programs of testbed ssh are looked up on its hosts. Here only those can be looked at that come from
+here: loopscope's own, and files that are sent, which begin with `./` or match `send`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from loopscope.experiment import Component, Experiment, Problem, place_in
+from loopscope.experiment import Component, Experiment, Problem, files_to_send, place_in
 from loopscope.experiment.problem import Severity, dotted, nearest
 from loopscope.testbed import TestbedError, host_binary
 
@@ -21,21 +26,30 @@ Keys = tuple[str | int, ...]
 def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
     """Programs that are not there or cannot be executed, and events that a program does not have.
 
-    The latter are warnings; of scripts and their interpreters nothing is known.
+    The latter are warnings; of scripts and their interpreters nothing is known, nor of programs
+    that only a host has.
     """
     folder = file.absolute().parent
-    programs = {each.name: _find(each, each.argv[0], folder) for each in experiment.components}
+    remote = _remote_words(folder, experiment)
+    programs = {
+        each.name: None if each.argv[0] in remote else _find(each, each.argv[0], folder)
+        for each in experiment.components
+    }
     found = []
     for each in experiment.components:
         program = programs[each.name]
         if isinstance(program, str):
             found.append(_problem(file, ("components", each.name, "run"), program))
         for phase, words in each.commands.items():
-            wrapped = _find(each, words[0], folder)
+            wrapped = None if words[0] in remote else _find(each, words[0], folder)
             if isinstance(wrapped, str):
                 found.append(_problem(file, ("components", each.name, "commands", phase), wrapped))
             # Nobody knows which of its programs records an event.
             programs.pop(each.name, None)
+    for word, names in remote.items():
+        if "/" in word and not PurePosixPath(word).is_absolute() and (folder / word).is_file():
+            what = f"{word} is not sent to the hosts: write ./{word}, or name it in `send`"
+            found.append(_problem(file, ("components", names[0], "run"), what, None, "warning"))
     for component, entity, place in _events(experiment):
         runs = programs.get(component)
         known = _entities(runs) if isinstance(runs, Path) else frozenset[str]()
@@ -43,6 +57,31 @@ def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
             what = f"{component} runs {Path(str(runs)).name}, which has no {entity}"
             found.append(_problem(file, place, what, nearest(entity, known), "warning"))
     return list(dict.fromkeys(found))
+
+
+def looked_up_on_hosts(file: Path, experiment: Experiment) -> list[str]:
+    """The programs that only the hosts have, each with its components."""
+    words = _remote_words(file.absolute().parent, experiment)
+    return [f"{word} ({', '.join(names)})" for word, names in words.items()]
+
+
+def _remote_words(folder: Path, experiment: Experiment) -> dict[str, list[str]]:
+    """Programs that are looked up on hosts, each with the names of its components."""
+    found: dict[str, list[str]] = {}
+    if experiment.testbed != "ssh":
+        return found
+    # A file that is only checked has no folder yet.
+    placed = replace(experiment, folder=str(folder))
+    sent = {path.as_posix() for path in files_to_send(placed)}
+    for each in experiment.components:
+        words = [each.argv[0], *(words[0] for words in each.commands.values())]
+        for word in dict.fromkeys(words):
+            path = PurePosixPath(word)
+            is_sent = "/" in word and path.as_posix() in sent
+            is_to_be_sent = word.startswith("./") and ".." not in path.parts
+            if word != OWN and not is_sent and not is_to_be_sent:
+                found.setdefault(word, []).append(each.name)
+    return found
 
 
 def _find(component: Component, name: str, folder: Path) -> Path | str:

@@ -29,6 +29,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     from loopscope.api.checking import check as find_problems
+    from loopscope.api.programs import looked_up_on_hosts
     from loopscope.experiment import described, format_problem, json_schema
 
     if schema:
@@ -39,16 +40,19 @@ def check(
     problems, experiment = find_problems(file, overrides(param or []))
     paths = experiment.paths if experiment is not None else ()
     graphs = {path.name: lines for path in paths if (lines := described(path))}
+    unchecked = looked_up_on_hosts(file, experiment) if experiment is not None else []
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
         told = {"file": str(file), "ok": not errors, "problems": found, "graphs": graphs}
-        typer.echo(to_json(told))
+        typer.echo(to_json({**told, "unchecked": unchecked}))
     else:
         for problem in problems:
             typer.echo(format_problem(problem), err=True)
         if not errors:
             typer.echo(f"{file}: good")
+            if unchecked:
+                typer.echo(f"not checked, because only the hosts have them: {', '.join(unchecked)}")
             for name, lines in graphs.items():
                 typer.echo("\n  ".join([f"path {name}:", *lines]))
         else:
