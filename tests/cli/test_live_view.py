@@ -7,7 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
+from loopscope.cli.doctor import _show
 from loopscope.cli.terminal import TerminalProgress
+from loopscope.testbed.examination.finding import Finding
 
 
 def view(progress: TerminalProgress, height: int) -> str:
@@ -60,3 +62,17 @@ def test_nothing_is_rewritten_where_there_is_no_terminal(
         progress.phase("run", 30, False)
         progress.component("h1", "a", "running")
     assert capsys.readouterr().err == "phase run\n"
+
+
+def test_lines_for_files_and_pipes_are_not_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "host h1: " + "its disk is full " * 20 + "[bold]"
+    with TerminalProgress(verbose=False) as progress:
+        progress.stage(text)
+        progress.note(text)
+        progress.point(text)
+    assert capsys.readouterr().err.splitlines() == [text] * 3
+    _show([Finding("a counter", False, text, text)])
+    assert capsys.readouterr().out.splitlines() == [f"lacks a counter: {text}", f"        {text}"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 from loopscope.control.failure import ComponentFailure, ComponentsFailed, Instant
+from loopscope.control.instant import PrintedLine
 
 
 def failure(name: str, at: Instant) -> ComponentFailure:
@@ -57,3 +59,17 @@ def test_a_host_that_reports_what_cannot_be_does_not_hide_its_failures() -> None
     c = failure("c", Instant("h2", 1, 300, 400))
     for order in permutations([a, b, c]):
         assert len(ComponentsFailed(order, []).failures) == 3
+
+
+def test_paths_and_numbers_of_lines_are_as_they_are_elsewhere() -> None:
+    at = Instant("h1", 5, 100, 200)
+    line = PrintedLine(at, "no pressure")
+    for core, told in (
+        ("files/core.31", "hosts/h1/components/a/files/core.31"),
+        ("given to systemd by kernel.core_pattern", "given to systemd by kernel.core_pattern"),
+    ):
+        lines = replace(failure("a", at), last_lines=[line], core=core).lines()
+        assert f"  core dump: {told}" in lines
+        assert "  its last line, after the global time in s when it was read:" in lines
+    lines = replace(failure("a", at), last_lines=[line, line]).lines()
+    assert "  its last 2 lines, after the global time in s when they were read:" in lines

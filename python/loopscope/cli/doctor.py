@@ -81,6 +81,8 @@ def _show(findings: Iterable[Finding]) -> None:
     from rich.markup import escape
 
     console = Console(highlight=False)
+    # A file or a pipe has no width.
+    console.soft_wrap = not console.is_terminal
     for finding in findings:
         mark = "[green]has[/]  " if finding.ok else "[yellow]lacks[/]"
         console.print(f"{mark} {escape(finding.what)}: {escape(finding.found)}")

@@ -76,11 +76,16 @@ class TerminalProgress:
             self._live.stop()
             self._live = None
 
+    def _print(self, text: str, style: str | None = None) -> None:
+        # A file or a pipe has no width.
+        wraps = self._console.is_terminal
+        self._console.print(text, style=style, markup=False, soft_wrap=not wraps)
+
     def point(self, text: str) -> None:
         """A point of a sweep begins; the live line goes on naming it."""
         self._point = f"{text}: " if text else ""
         if text and self._live is None and self._plain:
-            self._console.print(text, markup=False)
+            self._print(text)
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
@@ -102,7 +107,7 @@ class TerminalProgress:
         if self._verbose:
             mark = "!" if stderr else "|"
             text = f"{component}@{host} {mark} {line.text}"
-            self._console.print(text, style="dim", markup=False)
+            self._print(text, "dim")
 
     def component(self, host: str, component: str, status: str) -> None:
         """What a component does now; shown on a terminal, below the stage."""
@@ -110,7 +115,7 @@ class TerminalProgress:
 
     def note(self, text: str) -> None:
         """Something that a person should know."""
-        self._console.print(text, style="yellow", markup=False)
+        self._print(text, "yellow")
 
     def failure(self, text: str) -> None:
         """The run has failed: its cause, before anything is collected."""
@@ -120,7 +125,7 @@ class TerminalProgress:
         self._text, self._limit, self._began = text, limit, time.monotonic()
         self._amount = ""
         if self._live is None and self._plain:
-            self._console.print(text, markup=False)
+            self._print(text)
 
     def _view(self) -> Group:
         """The stage, and below it each component, as far as the terminal has room."""

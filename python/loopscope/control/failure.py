@@ -127,7 +127,9 @@ class ComponentFailure:
             f"  command: {printable(shlex.join(self.command))}",
         ]
         if self.core:
-            out.append(f"  core dump: {printable(self.core)}")
+            # Agents name a file by its path in the component's folder.
+            folder = f"{folder_of(self.host, self.component)}/" * self.core.startswith("files/")
+            out.append(f"  core dump: {folder}{printable(self.core)}")
         if self.last_lines is not None:
             out.append(f"  at {self.at} s of global time")
             out += last_lines(self.last_lines)
@@ -154,13 +156,21 @@ def last_lines(lines: Sequence[PrintedLine]) -> list[str]:
     """Text about the last lines of a component, with their times."""
     if not lines:
         return ["  it printed nothing"]
-    out = [f"  its last {len(lines)} lines, after the global time in s when they were read:"]
+    what = "last line, after the global time in s when it was"
+    if len(lines) > 1:
+        what = f"last {len(lines)} lines, after the global time in s when they were"
+    out = [f"  its {what} read:"]
     return out + [f"    {line.at}  {line.text}" for line in lines]
 
 
 def output_of(host: str, component: str) -> str:
     """Where a component's output is in the directory of a repeat."""
-    return f"hosts/{host}/components/{component}/stdout.log and stderr.log"
+    return f"{folder_of(host, component)}/stdout.log and stderr.log"
+
+
+def folder_of(host: str, component: str) -> str:
+    """A component's folder in the directory of a repeat."""
+    return f"hosts/{host}/components/{component}"
 
 
 class ComponentsFailed(RunFailed):
