@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
 
-from loopscope.provider._proto import agent_pb2 as pb
+if TYPE_CHECKING:
+    from loopscope.provider._proto import agent_pb2 as pb
 
 # The largest difference between the rates of CLOCK_MONOTONIC here and of the global clock: a hidden
 # clock is within 1000 ppm, NTP slews by 500 ppm, and quartzes are within 100 ppm.
