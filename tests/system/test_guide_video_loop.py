@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("root")
 
 def test_the_guides_commands(machine: Machine) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     (machine.directory / "experiments").symlink_to(ROOT / "experiments")
     machine.environment["LOOPSCOPE_STM"] = str(machine.directory / "channels/socket")
     activate = f"PATH={machine.directory}/.venv/bin:$PATH\n"

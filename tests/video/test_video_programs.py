@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from loopscope import stm
+
 BIN = Path(sys.prefix) / "bin"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 PATIENCE_S = 60
@@ -123,6 +125,14 @@ def test_the_loop_closes_and_a_browser_sees_it(desk: Desk, tmp_path: Path) -> No
     assert re.search(r"display: \d+ pictures", ended(display))
 
 
+def until_it_is_connected(desk: Desk, channel: str) -> None:
+    """Waits until a program gets items of a channel."""
+    service, end = stm.Service(desk.folder / "stm"), time.monotonic() + PATIENCE_S
+    while not any(each["name"] == channel and each["inputs"] for each in service.list()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def free_port() -> int:
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
         free.bind(("::", 0))
@@ -176,6 +186,7 @@ def test_a_clip_goes_the_way_of_the_camera(desk: Desk) -> None:
     writer.release()
     port = free_port()
     tracker = desk.start("loopscope-video", "tracker", "--head", f"[::1]:{port}")
+    until_it_is_connected(desk, "frames")
     clip = ["--file", "clip.avi", "--port", f"{port}", "--rate_hz", "20"]
     said = desk.video("camera", *clip, "--duration_s", "60")
     assert said.returncode == 0, said.stderr
