@@ -15,6 +15,8 @@ pytestmark = pytest.mark.usefixtures("root")
 FRAMES = 150
 BYTES = 30_000
 LIFESPAN_NS = 150_000_000
+# Between its look at the time and its put, a mirror may lose the processor.
+LATE_NS = LIFESPAN_NS + 20_000_000
 CAMERA = f"""
 import time
 
@@ -89,7 +91,7 @@ def test_what_a_link_loses_is_sent_again_in_time_or_counted(machine: Machine) ->
     for number in got:
         # The clocks of two hosts agree to some microseconds.
         took = received[number] - put[number]
-        assert 10_000_000 - 100_000 <= took < LIFESPAN_NS + 1_000_000
+        assert 10_000_000 - 100_000 <= took < LATE_NS
     (link,) = (
         each
         for each in json.loads((directory / "results.json").read_text())["links"]
@@ -108,7 +110,7 @@ def test_a_link_that_is_too_slow_loses_what_is_late_and_no_more(machine: Machine
     assert set(received) == set(told["got"]) and told["lost"] == len(told["none"])
     assert FRAMES * 0.25 < len(received) < FRAMES * 0.6
     # At first the home's clock is known by messages that waited in the link's queue.
-    late = [each for each in received if received[each] - put[each] > LIFESPAN_NS + 1_000_000]
+    late = [each for each in received if received[each] - put[each] > LATE_NS]
     assert all(each < 10 for each in late), late
     # Some come until the end: not all of them are late because they wait for each other.
     assert max(received) > 0.9 * FRAMES
