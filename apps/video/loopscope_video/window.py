@@ -23,7 +23,7 @@ class Window:
     """A window, for the thread that has opened it."""
 
     def __init__(self, title: str) -> None:
-        """Raises VideoError where there is no X server, or Python has no Tk."""
+        """Opens the window. Raises VideoError where there is no X server, or Python has no Tk."""
         try:
             import tkinter
         except ModuleNotFoundError:
@@ -68,7 +68,7 @@ class Window:
         height, width = picture.shape[:2]
         self._image.configure(data=encoded.tobytes(), width=width, height=height)
         self._root.update()
-        # Its answer comes when the server has done what it was asked before.
+        # The server answers this question after it has drawn the picture.
         self._root.winfo_pointerx()
         _drawn(number)
         return True

@@ -169,6 +169,7 @@ def create(
         lifespan_s = float(_quantity("--lifespan", lifespan, quantity.DURATION)) / 1e9
     with _service(socket) as service:
         try:
+            # It checks the two words, too.
             channel = service.create(
                 name,
                 item_bytes=item_bytes,

@@ -65,7 +65,7 @@ class LeftOut:
         return f"host {host}: {what} left out: {', '.join(shown)}{more}"
 
     def to_manifest(self) -> dict[str, object]:
-        """As schema/run-directory.md has it."""
+        """The value of a host in the manifest's `left_out` (schema/run-directory.md)."""
         entries = [{"path": path, "why": why} for path, why in self.entries.items()]
         return {"count": self.count, "entries": entries}
 

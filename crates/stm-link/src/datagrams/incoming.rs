@@ -17,7 +17,7 @@ use crate::datagrams::packet::{LONGEST, Part, write_acknowledged};
 use crate::datagrams::receiver::{Receiver, Whole};
 use crate::datagrams::{Door, await_any, next_datagram};
 
-/// The system may give less (net.core.rmem_max).
+/// Bytes that the socket keeps until they are read; the system may allow fewer (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// It looks so often for deadlines, and whether there is room, while items are on their way or wait.
 const LOOK_NS: i64 = 5_000_000;
@@ -25,7 +25,7 @@ const IDLE_NS: i64 = 50_000_000;
 /// Items that are told of and do not come, before any has: then something keeps datagrams away.
 const MISSED: u32 = 5;
 
-/// The datagrams of one connection.
+/// A mirror's end of the datagrams of one connection.
 pub(crate) struct Incoming<'a> {
     end: &'a MirrorEnd,
     clock: &'a Mutex<PeerClock>,
@@ -161,7 +161,8 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Puts what is whole, as far as there is room; `lent`: memory that the last one did not get rid of.
+    /// Puts what is whole, as far as there is room. `lent`: memory for an item, which one that could not be
+    /// put has left.
     fn put_all<'b>(&'b self, state: &mut State, lent: &mut Option<Room<'b>>) -> io::Result<()> {
         while let Some(Whole { item, bytes, .. }) = state.ready.front() {
             let now = now_ns();

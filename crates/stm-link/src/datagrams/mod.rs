@@ -53,7 +53,7 @@ impl Door {
         Ok(Door { socket, token, home: Mutex::default() })
     }
 
-    /// What the home is told.
+    /// Where the home has to send datagrams.
     ///
     /// # Errors
     /// The system refuses.

@@ -22,7 +22,7 @@ pub(crate) struct Outgoing {
     token: u64,
     lifespan_ns: i64,
     sender: Mutex<Sender>,
-    /// Is written when `run` has to look anew when it has to be awake.
+    /// An eventfd that wakes `run`, which has to be awake sooner than it knew.
     woken: OwnedFd,
 }
 

@@ -7,7 +7,7 @@ use loopscope_stm_shared::message::{HEAD, Head, unknown};
 
 /// Bytes of an item in one datagram: with all headers it fits 1500 bytes, also over IPv6.
 pub(crate) const PART: usize = 1384;
-/// Bytes before them: the token, the datagram's number, and a head.
+/// Bytes before those of the item: the token, the datagram's number, and a head.
 const BEFORE: usize = 16 + HEAD;
 /// The longest datagram.
 pub(crate) const LONGEST: usize = BEFORE + PART;
@@ -34,7 +34,7 @@ pub(crate) struct Part {
     pub(crate) serial: u64,
     /// Its instants are the home's.
     pub(crate) item: NewItem,
-    /// Where in the item its bytes are.
+    /// The place of its bytes in the item: they begin at this times `PART`.
     pub(crate) part: u32,
 }
 

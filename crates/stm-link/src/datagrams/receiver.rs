@@ -9,11 +9,11 @@ use crate::datagrams::sender::ACKNOWLEDGED_WITHIN_NS;
 
 /// An acknowledgement is sent after so many datagrams at the latest.
 const ACKNOWLEDGED_AFTER: u32 = 8;
-/// Items that come at one time: those above wait until others are settled.
+/// The number of items that may be on their way at one time; a datagram of a later one is ignored.
 const MOST_ITEMS: u64 = 4096;
 const MOST_NUMBERS: u64 = 1 << 63;
 
-/// A mirror's side.
+/// The items that come to a mirror from its home.
 pub(crate) struct Receiver {
     item_bytes: usize,
     coming: BTreeMap<u64, Coming>,

@@ -3,7 +3,8 @@
 //! When a datagram is taken for lost, and what is done where nothing is acknowledged, is as in RFC 9002
 //! (packet threshold, time threshold, probe timeout). How many may be on their way is told from the share
 //! that is lost, as for live media (draft-ietf-rmcat-gcc-02, 6): below 2 % more, above 10 % fewer. So what a
-//! wireless link loses does not make a stream slow. Instants are nanoseconds of any clock.
+//! wireless link loses does not make a stream slow. There are fewer, too, where answers take longer because
+//! a queue has grown on the way. Instants are nanoseconds of any clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +22,7 @@ const GRANULARITY_NS: i64 = 1_000_000;
 pub(crate) const ACKNOWLEDGED_WITHIN_NS: i64 = 1_000_000;
 /// Before the first answer (RFC 9002, 6.2.2 has 333 ms, for the Internet).
 const FIRST_RTT_NS: i64 = 20_000_000;
-/// Datagrams on their way at first, and at least.
+/// Datagrams that may be on their way at first, at least, and at most.
 const FIRST_WINDOW: f64 = 32.0;
 const LEAST_WINDOW: f64 = 8.0;
 const MOST_WINDOW: f64 = 8192.0;
@@ -39,7 +40,7 @@ const SHORTEST_OF_NS: i64 = 10_000_000_000;
 /// Probes without an answer after which all that was sent is taken for lost.
 const MOST_PROBES: u32 = 6;
 
-/// A home's side.
+/// The items that a home sends to one mirror, and what became of their datagrams.
 pub(crate) struct Sender {
     items: BTreeMap<u64, Sending>,
     /// Items of which nothing was sent; the latest is sent first.
@@ -56,7 +57,7 @@ pub(crate) struct Sender {
     largest: Option<u64>,
     next_serial: u64,
     next_number: u64,
-    /// Datagrams that may be on their way, and above what it grows slowly.
+    /// The number of datagrams that may be on their way, and the number above which it grows slowly.
     window: f64,
     threshold: f64,
     trip: Trip,
@@ -89,7 +90,7 @@ struct Trip {
     until: u64,
     came: u32,
     lost: u32,
-    /// The window kept some back.
+    /// Datagrams waited because as many were on their way as may be.
     was_full: bool,
 }
 
