@@ -272,6 +272,13 @@ int loopscope_stm_count(const struct loopscope_stm_channel *channel,
                         struct loopscope_stm_counts *counts);
 
 /*
+ * How many times its home on another host has begun anew, without its items, since it was opened; 0
+ * where its home is here. What was put there between the last item that came before and the first
+ * that came after is lost, unless it is put again.
+ */
+uint64_t loopscope_stm_restarts(const struct loopscope_stm_channel *channel);
+
+/*
  * The turns of a loop at a fixed period; opaque. Turn n is due n periods after the first one, by
  * CLOCK_MONOTONIC, so that no delay of one moves those after it.
  */

@@ -44,6 +44,28 @@ for number in itertools.count(int(sys.argv[2])):
     out.put(number, number.to_bytes(8, "little") * (number % 12_500))
 """
 
+# Puts the numbers from one to another, of which some may be there.
+RETAINING = """
+import sys, time
+
+from loopscope import stm
+
+frames = stm.Service(sys.argv[1]).create("frames", item_bytes=8)
+out = frames.output()
+for number in range(int(sys.argv[2]), int(sys.argv[3]) + 1):
+    out.put(number, b"%d" % number)
+print("done", flush=True)
+time.sleep(60)
+"""
+CREATES = """
+import sys
+
+from loopscope import stm
+
+frames = stm.Service(sys.argv[1]).create("frames", item_bytes=int(sys.argv[2]))
+frames.output().put(1, sys.argv[2].encode())
+"""
+
 
 class Serving:
     """A service, and where it says that it serves other hosts."""
@@ -62,6 +84,11 @@ class Serving:
     @property
     def address(self) -> str:
         return self.lines[1].rpartition(" ")[2].strip()
+
+    def said(self, words: str) -> str:
+        """The first line with some words that it says on its standard error."""
+        assert self.process.stderr is not None
+        return next(line for line in self.process.stderr if words in line)
 
     def end(self, sent: signal.Signals = signal.SIGTERM) -> str:
         """Ends it; what it has said on its standard error."""
@@ -265,24 +292,109 @@ def test_options_that_make_no_sense_are_told(tmp_path: Path, key: Path) -> None:
     assert "cannot use the key" in told("--listen", "127.0.0.1:0", "--key", tmp_path / "none")
 
 
-def test_a_home_that_was_started_anew_is_told(tmp_path: Path, key: Path) -> None:
+def test_a_service_that_is_killed_is_followed_by_the_next_one(tmp_path: Path, key: Path) -> None:
+    """The home's, and that of readers: both sides have their channels open all the time."""
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        address = home.address
+        shared = ["--home", f"frames={address}", "--key", key]
+        with serving(tmp_path / "away", *shared) as away:
+            frames = stm.Service(home.path).create("frames", item_bytes=8)
+            out = frames.output()
+            there = stm.Service(away.path).open("frames", puts=True)
+            into = there.input()
+            for number in (1, 2):
+                out.put(number, b"%d" % number)
+            into.get(1, timeout=10).release()
+            into.consume_until(1)
+            home.end(signal.SIGKILL)
+            out.put(3, b"3")
+            with serving(home.path, "--listen", address, "--key", key) as home:
+                out.put(4, b"4")
+                for number in (2, 3, 4):
+                    assert bytes(into.get(number, timeout=10).view) == b"%d" % number
+                    into.consume_until(number)
+                there.output().put(5, b"5")
+                with frames.input() as near:
+                    assert bytes(near.get(5, timeout=10).view) == b"5"
+                into.get(5, timeout=10).release()
+                into.consume_until(5)
+                # Now that of the other host.
+                away.end(signal.SIGKILL)
+                out.put(6, b"6")
+                with serving(away.path, *shared):
+                    out.put(7, b"7")
+                    for number in (6, 7):
+                        assert bytes(into.get(number, timeout=10).view) == b"%d" % number
+                        into.consume_until(number)
+                    there.output().put(8, b"8")
+                    assert bytes(into.get(8, timeout=10).view) == b"8"
+                    into.consume_until(8)
+                    counts = into.counts()
+                    assert (counts.lost, counts.skipped, there.restarts) == (0, 0, 0)
+                    wait_until("all is freed", lambda: frames.counts().present == 0)
+
+
+def test_a_home_that_begins_anew_goes_on_with_its_readers(tmp_path: Path, key: Path) -> None:
+    """All that used the channel there has ended, as after a crash of the host."""
+    producer = tmp_path / "producer.py"
+    producer.write_text(RETAINING)
+
+    def produces(path: Path, first: int, last: int) -> subprocess.Popen[str]:
+        words = [sys.executable, producer, path, str(first), str(last)]
+        made = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert made.stdout is not None and made.stdout.readline() == "done\n"
+        return made
+
     with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
         address = home.address
         with serving(tmp_path / "away", "--home", f"frames={address}", "--key", key) as away:
-            first = stm.Service(home.path).create("frames", item_bytes=8).output()
+            first = produces(home.path, 1, 4)
+            there = stm.Service(away.path).open("frames", puts=True)
+            into, other = there.input(), there.input()
+            into.get(1, timeout=10).release()
+            into.consume_until(1)
+            into.get(4, timeout=10).release()
+            home.end(signal.SIGKILL)
+            first.kill()
+            first.wait(10)
+            with serving(home.path, "--listen", address, "--key", key):
+                # It puts again what it has kept, and then what is new.
+                second = produces(home.path, 2, 6)
+                for number in range(2, 7):
+                    with into.get(number, timeout=10) as item:
+                        assert bytes(item.view) == b"%d" % number
+                    into.consume_until(number)
+                    with other.get(number, timeout=10) as item:
+                        assert bytes(item.view) == b"%d" % number
+                # What one had consumed does not come again.
+                assert into.counts().lost == 0 and there.restarts == 1
+                with pytest.raises(stm.Gone):
+                    into.get(1, timeout=0)
+                said = away.said("has begun anew")
+                assert "is lost unless it is put again" in said
+                there.output().put(7, b"7")
+                with into.get(7, timeout=10) as item:
+                    assert bytes(item.view) == b"7"
+                second.kill()
+                second.wait(10)
+
+
+def test_a_channel_that_is_made_anew_with_other_options_is_told(tmp_path: Path, key: Path) -> None:
+    with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
+        address = home.address
+        with serving(tmp_path / "away", "--home", f"frames={address}", "--key", key) as away:
+            producer = [sys.executable, "-c", CREATES, home.path]
+            subprocess.run([*producer, "8"], check=True, timeout=60)
             into = stm.Service(away.path).open("frames").input()
-            first.put(1, b"one")
             into.get(1, timeout=10).release()
             home.end(signal.SIGKILL)
             with serving(home.path, "--listen", address, "--key", key):
-                stm.Service(home.path).create("frames", item_bytes=8).output().put(1, b"other")
-                assert away.process.stderr is not None
-                said = [away.process.stderr.readline() for _ in range(2)]
-                assert "is away" in said[0] and "programs have to open it anew" in said[1], said
+                subprocess.run([*producer, "16"], check=True, timeout=60)
+                assert "programs have to open it anew" in away.said("another channel")
                 # What was got before can be got still.
-                assert bytes(into.get(1, timeout=0).view) == b"one"
+                assert bytes(into.get(1, timeout=0).view) == b"8"
                 anew = stm.Service(away.path).open("frames").input()
-                assert bytes(anew.get(1, timeout=10).view) == b"other"
+                assert bytes(anew.get(1, timeout=10).view) == b"16"
 
 
 def test_others_go_on_where_any_party_is_killed(tmp_path: Path, key: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -126,11 +127,15 @@ def test_several_loops_run_at_once(machine: Machine) -> None:
 
             camera, tracker = f"camera-{number}", f"tracker-{number}"
             captured, got = of("camera.captured", camera), of(f"{name}.got", tracker)
-            taken = 5 * (RATE if number == 1 else others)
-            assert abs(len(captured) - taken) <= 2
+            turns = 5 * (RATE if number == 1 else others)
+            # A camera leaves turns out for which it had no processor, and says how many.
+            said = (directory / f"{label}/1/hosts/h{number}/components/{camera}/stdout.log").read_text()
+            found = re.search(r"(\d+) pictures; \d+ late, (\d+) left out", said)
+            assert found and int(found[1]) == len(captured), said
+            assert len(captured) <= turns <= len(captured) + int(found[2]), said
             # The end is an item, too.
             assert of("tracker.commanded", tracker, "frame") == got & captured
-            assert len(got) > 0.7 * taken
+            assert len(got) > 0.7 * len(captured)
             assert of("head.ordered", camera) == of("tracker.commanded", tracker)
 
 

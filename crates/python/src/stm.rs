@@ -219,6 +219,11 @@ impl StmChannel {
         Ok(StmOutput(Ends::new(output)))
     }
 
+    #[getter]
+    fn restarts(&self) -> u64 {
+        self.0.restarts()
+    }
+
     /// Items put, collected, dropped, present, and free slots.
     fn counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u32, u32)> {
         let counts = py.detach(|| self.0.counts()).map_err(raised)?;

@@ -236,6 +236,11 @@ extern "C" fn loopscope_stm_item_bytes(channel: *const Shared) -> usize {
     shared(channel, "the channel").map_or(0, Shared::item_bytes)
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn loopscope_stm_restarts(channel: *const Shared) -> u64 {
+    shared(channel, "the channel").map_or(0, Shared::restarts)
+}
+
 /// `struct loopscope_stm_counts`.
 #[repr(C)]
 struct ChannelCounts {

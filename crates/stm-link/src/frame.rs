@@ -39,6 +39,8 @@ pub(crate) enum Down {
         item: NewItem,
         serial: u64,
     },
+    /// Such an item does not come.
+    GivenUp(u64),
 }
 
 impl Up {
@@ -109,6 +111,9 @@ impl Down {
             Down::Looked(count) => {
                 Head { kind: 7, large: [count.cast_signed(), 0, 0, 0], ..Head::default() }
             }
+            Down::GivenUp(serial) => {
+                Head { kind: 9, large: [serial.cast_signed(), 0, 0, 0], ..Head::default() }
+            }
         };
         head.bytes()
     }
@@ -134,6 +139,7 @@ impl Down {
             5 => Down::Answers { asked: large[0], at: large[1] },
             6 => Down::Joined(large[0].cast_unsigned()),
             7 => Down::Looked(large[0].cast_unsigned()),
+            9 => Down::GivenUp(large[0].cast_unsigned()),
             _ => return Err(unknown(kind)),
         })
     }
@@ -167,6 +173,7 @@ mod tests {
             Down::Joined(13),
             Down::Looked(15),
             Down::Datagrams { item, serial: 16 },
+            Down::GivenUp(17),
         ];
         let mut wire = vec![];
         for down in downs {
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_unknown_or_unfinished_message_is_an_error() {
-        let bytes = Head { kind: 9, ..Head::default() }.bytes();
+        let bytes = Head { kind: 10, ..Head::default() }.bytes();
         assert_eq!(Up::receive(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert_eq!(Down::receive(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let short = Up::receive(&mut &bytes[..40]).unwrap_err();

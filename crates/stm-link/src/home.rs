@@ -45,12 +45,19 @@ pub(crate) struct Asked {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Greeting {
-    /// There is such a channel; `incarnation` tells it from others of its name.
-    Channel {
-        settings: Settings,
-        incarnation: u64,
-    },
+    /// There is such a channel.
+    Channel(Offer),
     Refused(String),
+}
+
+/// A channel of a home.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    pub(crate) settings: Settings,
+    /// Tells it from others of its name.
+    pub(crate) incarnation: u64,
+    /// Tells the home's service from those that were there before.
+    pub(crate) service: u64,
 }
 
 /// A place at which mirrors connect.
@@ -163,7 +170,8 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     let offered = channels.offer(&name, asked.create);
     let greeting = match &offered {
         Ok(offered) => {
-            Greeting::Channel { settings: offered.settings, incarnation: offered.incarnation }
+            let Offered { settings, incarnation, service, .. } = *offered;
+            Greeting::Channel(Offer { settings, incarnation, service })
         }
         Err(why) => Greeting::Refused(why.clone()),
     };
@@ -177,7 +185,9 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     stream.set_write_timeout(None)?;
     let end = HomeEnd::new(&offered.channel);
     let outgoing = match (asked.datagrams, offered.settings.lifespan()) {
-        (Some(to), Some(lifespan)) => Some(Outgoing::new(stream, to, lifespan)?),
+        (Some(to), Some(lifespan)) => {
+            Some(Outgoing::new(stream, to, lifespan, offered.settings.capacity())?)
+        }
         _ => None,
     };
     let (way, over) = (Way::new(&end, stream, outgoing.as_ref()), AtomicBool::new(false));
@@ -326,12 +336,17 @@ fn tell(end: &HomeEnd, way: &Way<'_>, over: &AtomicBool) -> io::Result<()> {
             };
             let bytes = item.map(|got| end.bytes(&got)).transpose().map_err(io::Error::other)?;
             let (mut down, mut bytes) = (down, bytes.unwrap_or_default());
+            let mut given_up = None;
             if let (Down::Item(item), Some(outgoing)) = (down, way.outgoing) {
                 let _sends = end.relays(Relay::Sends);
-                down = Down::Datagrams { item, serial: outgoing.send(item, bytes)? };
-                bytes = &[];
+                let serial;
+                (serial, given_up) = outgoing.send(item, bytes)?;
+                (down, bytes) = (Down::Datagrams { item, serial }, &[]);
             }
             down.write(&mut gathered);
+            if let Some(serial) = given_up {
+                Down::GivenUp(serial).write(&mut gathered);
+            }
             if gathered.len() + bytes.len() <= GATHERED {
                 gathered.extend_from_slice(bytes);
             } else {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use loopscope_stm::{NewItem, ToMirror};
 use loopscope_stm_shared::{
-    Channels, Elsewhere, MirrorEnd, PeerClock, PutError, Relay, Settings, Shared, Until, now_ns,
+    Channels, Elsewhere, MirrorEnd, Mirrored, PeerClock, PutError, Relay, Settings, Shared, Until,
+    now_ns,
 };
 
 use crate::datagrams::{Door, Incoming, KeptAway};
 use crate::frame::{Down, Up};
-use crate::home::{self, Asked, GREETING, Greeting, HELLO};
+use crate::home::{self, Asked, GREETING, Greeting, HELLO, Offer};
 use crate::output;
 use crate::transport::{LOOK_EVERY, Transport, await_bytes};
 
@@ -50,23 +51,23 @@ impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
     /// has answered, which makes the channel with `create` if it has none.
     fn mirror(&self, create: Option<Settings>) -> Result<(), String> {
         let Home { channels, name, address, .. } = self;
-        let (mut way, settings, incarnation) = self.greeted(Wanted::Items { create })?;
-        let (shared, life) = channels.mirror(name, settings, &address.to_string(), incarnation)?;
-        let (home, its) = (self.clone(), life.clone());
-        let lifespan = settings.lifespan();
-        way.door = way.door.filter(|_| lifespan.is_some());
-        let keeps = move || keep(&home, way, &shared, lifespan, incarnation, &its);
-        let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
-        spawned.map(|_| ()).map_err(|error| {
-            channels.forget(name, &life);
-            format!("cannot keep the mirror of {name}: {error}")
-        })
+        let (mut way, offer) = self.greeted(Wanted::Items { create })?;
+        let Offer { settings, incarnation, service } = offer;
+        way.door = way.door.filter(|_| settings.lifespan().is_some());
+        let mirror = channels.mirror(name, settings, &address.to_string(), incarnation)?;
+        self.kept(mirror, Some((way, service)))
+    }
+
+    fn resume(&self, mirror: Mirrored) -> Result<(), String> {
+        self.kept(mirror, None)
     }
 
     fn output(&self, incarnation: u64) -> Result<(OwnedFd, u32), String> {
-        let (Way { stream, .. }, settings, now) = self.greeted(Wanted::Output)?;
-        if now != incarnation {
-            return Err("it has another channel of this name now: open it anew".into());
+        let (Way { stream, .. }, offer) = self.greeted(Wanted::Output)?;
+        if offer.incarnation != incarnation {
+            return Err(
+                "it has another channel of this name now: try again, or open it anew".into()
+            );
         }
         let ready = || -> io::Result<OwnedFd> {
             stream.set_read_timeout(None)?;
@@ -74,7 +75,20 @@ impl<R: Fn(&str) + Clone + Send + Sync + 'static> Elsewhere for Home<R> {
             output::end_silent(&stream)?;
             Ok(stream.into())
         };
-        Ok((ready().map_err(|error| error.to_string())?, settings.loans()))
+        Ok((ready().map_err(|error| error.to_string())?, offer.settings.loans()))
+    }
+}
+
+impl<R: Fn(&str) + Clone + Send + Sync + 'static> Home<R> {
+    /// Has a thread keep a mirror, with a connection to a service or without one yet.
+    fn kept(&self, mirror: Mirrored, way: Option<(Way, u64)>) -> Result<(), String> {
+        let (home, life) = (self.clone(), mirror.life.clone());
+        let keeps = move || keep(&home, way, &mirror);
+        let spawned = thread::Builder::new().name("home".into()).spawn(keeps);
+        spawned.map(|_| ()).map_err(|error| {
+            self.channels.forget(&self.name, &life);
+            format!("cannot keep the mirror of {}: {error}", self.name)
+        })
     }
 }
 
@@ -97,12 +111,10 @@ struct Way {
 
 impl<R> Home<R> {
     /// A connection to the home, and which channel it has; or why there is none.
-    fn greeted(&self, wanted: Wanted) -> Result<(Way, Settings, u64), String> {
+    fn greeted(&self, wanted: Wanted) -> Result<(Way, Offer), String> {
         let Home { name, address, .. } = self;
         match self.connect(wanted) {
-            Ok((way, Greeting::Channel { settings, incarnation })) => {
-                Ok((way, settings, incarnation))
-            }
+            Ok((way, Greeting::Channel(offer))) => Ok((way, offer)),
             Ok((_, Greeting::Refused(why))) => Err(format!("the home at {address}: {why}")),
             Err(error) => Err(format!("the home of {name} at {address} does not answer: {error}")),
         }
@@ -131,17 +143,13 @@ impl<R> Home<R> {
     }
 }
 
-/// Keeps a mirror until the service forgets it, or the home has another channel.
-fn keep<R: Fn(&str)>(
-    home: &Home<R>,
-    way: Way,
-    shared: &Shared,
-    lifespan: Option<Duration>,
-    incarnation: u64,
-    life: &Weak<()>,
-) {
+/// Keeps a mirror until the service forgets it, or the home's channel was replaced.
+fn keep<R: Fn(&str)>(home: &Home<R>, way: Option<(Way, u64)>, mirror: &Mirrored) {
     let Home { channels, name, address, report, .. } = home;
-    let mut connected = Some(way);
+    let Mirrored { shared, settings, life, .. } = mirror;
+    let (lifespan, mut incarnation) = (settings.lifespan(), mirror.incarnation);
+    let (mut connected, mut service) =
+        way.map_or((None, None), |(way, service)| (Some(way), Some(service)));
     let (mut is_said, mut by_tcp) = (false, lifespan.is_none());
     while life.strong_count() > 0 {
         if let Some(way) = connected.take() {
@@ -156,11 +164,29 @@ fn keep<R: Fn(&str)>(
         thread::sleep(AGAIN);
         let wanted = if by_tcp { Wanted::ItemsByTcp } else { Wanted::Items { create: None } };
         match home.connect(wanted) {
-            Ok((way, Greeting::Channel { incarnation: now, .. })) if now == incarnation => {
+            Ok((way, Greeting::Channel(offer))) if offer.incarnation == incarnation => {
                 report(&format!("{name}: the home at {address} is back"));
-                connected = Some(way);
+                (connected, service) = (Some(way), Some(offer.service));
             }
-            Ok(_) => {
+            // The one before is gone with its service, and was not removed by somebody.
+            Ok((way, Greeting::Channel(offer)))
+                if offer.settings == *settings && service != Some(offer.service) =>
+            {
+                report(&format!(
+                    "{name}: the home at {address} has begun anew; what was put there and has not come \
+                     is lost unless it is put again"
+                ));
+                incarnation = offer.incarnation;
+                shared.goes_on_with(incarnation);
+                (connected, service) = (Some(way), Some(offer.service));
+            }
+            Ok((_, Greeting::Refused(why))) => {
+                if !is_said {
+                    report(&format!("{name}: the home at {address} is away: {why}"));
+                    is_said = true;
+                }
+            }
+            Ok((_, Greeting::Channel(_))) => {
                 // Those that are told must not get this mirror again.
                 channels.forget(name, life);
                 report(&format!(
@@ -280,6 +306,11 @@ impl Receiving<'_> {
                 Down::Datagrams { item, serial } => {
                     let what = "it sends datagrams that nobody takes";
                     self.incoming.ok_or_else(|| invalid(what))?.announced(serial, item)?;
+                    continue;
+                }
+                Down::GivenUp(serial) => {
+                    let what = "it gives an item up that it has not told of";
+                    self.incoming.ok_or_else(|| invalid(what))?.given_up(serial)?;
                     continue;
                 }
                 Down::Answers { asked, at } => {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,6 +71,8 @@ pub(crate) struct Attached {
     pub(crate) is_mirror: bool,
     /// What is recorded; None where the channel has no name that events can have.
     pub(crate) events: Option<Events>,
+    /// Its files, for the next service to find.
+    pub(crate) _kept: Option<[File; 2]>,
 }
 
 impl Attached {

@@ -13,6 +13,7 @@ use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 use crate::attached::{Attached, Changes, finish, never};
 use crate::error::{ConnectError, FileError, Unusable};
 use crate::events::Events;
+use crate::found;
 use crate::input::Input;
 use crate::local_output::LocalOutput;
 use crate::lock::{self, Left};
@@ -23,7 +24,7 @@ use crate::remote_output::RemoteOutput;
 use crate::room;
 
 /// The first word of a channel's file, and the version of what is in it.
-const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"lsshare\x06");
 
 /// A home that does not answer for so long is away.
 const HOME_ANSWERS: Duration = Duration::from_secs(5);
@@ -54,19 +55,11 @@ impl Files {
     /// # Errors
     /// The options are not such as they have to be, or there is too little memory.
     pub fn create(options: &Options) -> Result<Files, FileError> {
-        Files::new(options, 0)
+        Files::new(options, &Named::default())
     }
 
-    /// Makes a channel for the items of one on another host, which a [`crate::MirrorEnd`] puts.
-    /// `incarnation` is that of the other one, and not 0.
-    ///
-    /// # Errors
-    /// The options are not such as they have to be, or there is too little memory.
-    pub fn create_mirror(options: &Options, incarnation: u64) -> Result<Files, FileError> {
-        Files::new(options, incarnation)
-    }
-
-    fn new(options: &Options, home: u64) -> Result<Files, FileError> {
+    /// Makes the channel of a name.
+    pub(crate) fn new(options: &Options, named: &Named<'_>) -> Result<Files, FileError> {
         let Options { config, item_bytes, processes } = *options;
         let words = Channel::<Words>::words_needed(&config).ok_or(FileError::Options)?;
         // A slot begins in a cache line of its own.
@@ -81,9 +74,9 @@ impl Files {
         if let Some(available) = room::available().filter(|available| needed > *available) {
             return Err(FileError::NoMemory { needed, available });
         }
-        let control = mapping::file("loopscope-stm", control_bytes)
+        let control = mapping::file(&named.file(CONTROL), control_bytes)
             .map_err(FileError::system("cannot make the memory of the channel"))?;
-        let payload = mapping::file("loopscope-stm-items", payload_bytes)
+        let payload = mapping::file(&named.file(PAYLOAD), payload_bytes)
             .map_err(FileError::system("cannot make the memory of the items"))?;
         let mapped = Control::of(&control, |_| processes as usize)
             .map_err(FileError::system("cannot map the memory of the channel"))?;
@@ -91,7 +84,10 @@ impl Files {
         let head = mapped.head();
         head.slot_bytes.store(slot_bytes, Ordering::Relaxed);
         head.parties.store(processes.into(), Ordering::Relaxed);
-        head.home.store(home, Ordering::Relaxed);
+        head.home.store(named.home, Ordering::Relaxed);
+        if !head.set_about(named.about) {
+            return Err(FileError::Options);
+        }
         // Its service has a connection to the home, and is about to use it.
         head.set_at_home(AtHome::Asked);
         head.newest.write(None, &[]);
@@ -106,6 +102,26 @@ impl Files {
     /// The system refuses.
     pub fn read_only(&self) -> io::Result<File> {
         mapping::read_only(&self.payload)
+    }
+}
+
+/// The names of the files, which have the channel's incarnation behind them.
+pub(crate) const CONTROL: &str = "loopscope-stm-";
+pub(crate) const PAYLOAD: &str = "loopscope-stm-items-";
+
+/// What is known of the channel of a service.
+#[derive(Default)]
+pub(crate) struct Named<'a> {
+    pub(crate) incarnation: u64,
+    /// Not 0: the incarnation of a channel on another host, whose items a [`crate::MirrorEnd`] puts.
+    pub(crate) home: u64,
+    /// What the next service has to know.
+    pub(crate) about: &'a [u8],
+}
+
+impl Named<'_> {
+    fn file(&self, kind: &str) -> String {
+        format!("{kind}{:016x}", self.incarnation)
     }
 }
 
@@ -127,15 +143,19 @@ impl Shared {
     /// # Errors
     /// They are no channel of this version, as many processes use it as may, or the system refuses.
     pub fn open(control: &File, payload: &File) -> Result<Shared, FileError> {
-        Shared::open_named(control, payload, None)
+        Shared::open_named(control, payload, None, false)
     }
 
     /// The same; what this process does is recorded as events of the group of the channel's name.
+    ///
+    /// `keeps`: it keeps the files, as far as it may have so many, so that the next service finds them.
     pub(crate) fn open_named(
         control: &File,
         payload: &File,
         name: Option<&str>,
+        keeps: bool,
     ) -> Result<Shared, FileError> {
+        let kept = if keeps { found::kept([control, payload]) } else { None };
         let process = Process::own().map_err(FileError::system("cannot tell when we began"))?;
         let own = Own::new().map_err(FileError::system("cannot map a page"))?;
         let control = Control::of(control, |head| {
@@ -181,7 +201,17 @@ impl Shared {
         }
         let channel = Mutex::new(channel);
         let is_mirror = control.head().home.load(Ordering::Relaxed) != 0;
-        let inner = Attached { control, payload, own, owner, channel, config, events, is_mirror };
+        let inner = Attached {
+            control,
+            payload,
+            own,
+            owner,
+            channel,
+            config,
+            events,
+            is_mirror,
+            _kept: kept,
+        };
         Ok(Shared { inner: Arc::new(inner), way_home: None })
     }
 
@@ -228,8 +258,7 @@ impl Shared {
             return self.local_output().map(Output::from);
         }
         let way_home = self.way_home.as_ref().ok_or(ConnectError::ReadOnly)?;
-        let incarnation = self.inner.control.head().home.load(Ordering::Relaxed);
-        let (stream, loans) = way_home(incarnation).map_err(ConnectError::Home)?;
+        let (stream, loans) = way_home(self.home()).map_err(ConnectError::Home)?;
         let output = RemoteOutput::new(Arc::clone(&self.inner), stream, loans as usize);
         Ok(output.map_err(|error| ConnectError::Home(error.to_string()))?.into())
     }
@@ -258,6 +287,42 @@ impl Shared {
     /// The time of the newest item, without the lock; None: there is none, or it is just changing.
     pub fn newest(&self) -> Option<Time> {
         self.inner.newest().map(|seen| seen.item.time)
+    }
+
+    /// How many times its home has had another channel since it was opened here; 0 where that is here.
+    ///
+    /// What was put there between the last item that came of the one before and the first one of the next
+    /// may be lost.
+    pub fn restarts(&self) -> u64 {
+        self.inner.control.head().restarts.load(Ordering::Relaxed)
+    }
+
+    /// Goes on as the mirror of another channel of the same home.
+    pub fn goes_on_with(&self, incarnation: u64) {
+        let head = self.inner.control.head();
+        head.home.store(incarnation, Ordering::Relaxed);
+        head.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The incarnation of the channel on another host whose items it has; 0: its home is here.
+    pub(crate) fn home(&self) -> u64 {
+        self.inner.control.head().home.load(Ordering::Relaxed)
+    }
+
+    /// Knows that its service has ended, and with that the mirror's way to the home.
+    pub(crate) fn found(&self) -> Result<(), Unusable> {
+        self.inner.reap()?;
+        let head = self.inner.control.head();
+        let Ok(done) = self.inner.operate(Changes::All, |_| {
+            head.set_at_home(AtHome::Away);
+            never(())
+        })?;
+        Ok(done)
+    }
+
+    /// Has no service find it any more.
+    pub(crate) fn forgotten(&self) {
+        self.inner.control.head().set_about(b"");
     }
 
     /// The numbers of the processes that use it.

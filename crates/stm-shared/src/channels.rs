@@ -1,6 +1,6 @@
 //! The channels that a service knows by their names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,9 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use loopscope_stm::{Channel, InputId, InputStatus, ItemStatus};
 
 use crate::attached::{Changes, never};
-use crate::channel::{Files, Shared};
+use crate::channel::{Files, Named, Shared};
 use crate::clock::now_ns;
-use crate::error::FileError;
+use crate::found::{self, About, Found};
 use crate::mapping::Words;
 use crate::parties::{self, Process};
 use crate::wire::{Connected, Held, Listed, Settings};
@@ -30,6 +30,18 @@ struct Entry {
     life: Arc<()>,
 }
 
+/// A mirror that a service knows.
+pub struct Mirrored {
+    /// The channel.
+    pub shared: Shared,
+    /// What that of the home was made with.
+    pub settings: Settings,
+    /// Which channel of the home it has the items of.
+    pub incarnation: u64,
+    /// There for as long as the service knows it.
+    pub life: Weak<()>,
+}
+
 /// A channel that a mirror on another host may have the items of.
 pub struct Offered {
     /// The channel.
@@ -38,13 +50,46 @@ pub struct Offered {
     pub settings: Settings,
     /// Tells it from others that had its name.
     pub incarnation: u64,
+    /// Tells the service from those that were at its place before.
+    pub service: u64,
 }
 
 /// The channels of a service.
-#[derive(Clone, Default)]
-pub struct Channels(Arc<Mutex<BTreeMap<String, Entry>>>);
+#[derive(Clone)]
+pub struct Channels {
+    all: Arc<Mutex<BTreeMap<String, Entry>>>,
+    /// Where the service is, and what tells it from those that were there before.
+    place: Arc<str>,
+    service: u64,
+}
 
 impl Channels {
+    /// Those of the service of a place, see `found::place`: what processes keep of the one before.
+    pub(crate) fn of(place: &str) -> Channels {
+        let mut all = BTreeMap::new();
+        for Found { about, incarnation, files } in found::find(place) {
+            let name = about.name.clone();
+            // One that is damaged is nobody's.
+            if let Ok(entry) = Entry::of(files, about, incarnation) {
+                _ = entry.channel.found();
+                all.insert(name, entry);
+            }
+        }
+        Channels { all: Arc::new(Mutex::new(all)), place: place.into(), service: now() }
+    }
+
+    /// The mirrors, by their names.
+    pub(crate) fn mirrors(&self) -> Vec<(String, Mirrored)> {
+        let channels = lock(&self.all);
+        let mirrors = channels.iter().filter(|(_, entry)| entry.home.is_some());
+        mirrors.map(|(name, entry)| (name.clone(), entry.mirrored())).collect()
+    }
+
+    /// The processes that use them.
+    pub(crate) fn processes(&self) -> BTreeSet<u32> {
+        lock(&self.all).values().flat_map(|entry| entry.channel.processes()).collect()
+    }
+
     /// A channel, unless it is a mirror itself. Makes it with `settings`, if there is none.
     ///
     /// # Errors
@@ -53,16 +98,16 @@ impl Channels {
         if let Some(settings) = settings.filter(|_| !self.has(name)) {
             self.create(name, settings)?;
         }
-        let channels = lock(&self.0);
+        let channels = lock(&self.all);
         let entry = channels.get(name).filter(|entry| entry.home.is_none());
         let entry = entry.ok_or_else(|| unknown(name, &channels))?;
         let Entry { channel, options, incarnation, .. } = entry;
-        Ok(Offered { channel: channel.clone(), settings: *options, incarnation: *incarnation })
+        let (channel, settings, incarnation) = (channel.clone(), *options, *incarnation);
+        Ok(Offered { channel, settings, incarnation, service: self.service })
     }
 
-    /// Makes the mirror of a channel of another host; also returns what is there for as long as the
-    /// service knows it. `home` is where its items come from, for people, and `incarnation` which channel
-    /// there.
+    /// Makes the mirror of a channel of another host. `home` is where its items come from, for people, and
+    /// `incarnation` which channel there.
     ///
     /// # Errors
     /// Why it cannot be made.
@@ -72,35 +117,31 @@ impl Channels {
         settings: Settings,
         home: &str,
         incarnation: u64,
-    ) -> Result<(Shared, Weak<()>), String> {
-        let make = |settings: Settings| {
-            Files::create_mirror(&settings.mirrored().with_service(), incarnation)
-        };
-        let mut channels = lock(&self.0);
-        let entry = Entry::new(name, settings, make, Some(home))?;
-        let made = (entry.channel.clone(), Arc::downgrade(&entry.life));
+    ) -> Result<Mirrored, String> {
+        let mut channels = lock(&self.all);
+        let entry = self.made(name, settings, Some((home, incarnation)))?;
+        let made = entry.mirrored();
         channels.insert(name.into(), entry);
         Ok(made)
     }
 
     /// Forgets a mirror, unless there is another one meanwhile.
     pub fn forget(&self, name: &str, life: &Weak<()>) {
-        let mut channels = lock(&self.0);
-        if channels
-            .get(name)
-            .is_some_and(|entry| std::ptr::eq(Arc::as_ptr(&entry.life), life.as_ptr()))
-        {
+        let mut channels = lock(&self.all);
+        let is_it = |entry: &&Entry| std::ptr::eq(Arc::as_ptr(&entry.life), life.as_ptr());
+        if let Some(entry) = channels.get(name).filter(is_it) {
+            entry.channel.forgotten();
             channels.remove(name);
         }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        lock(&self.0).contains_key(name)
+        lock(&self.all).contains_key(name)
     }
 
     /// Makes a channel; whether it is new.
     pub(crate) fn create(&self, name: &str, options: Settings) -> Result<bool, String> {
-        let mut channels = lock(&self.0);
+        let mut channels = lock(&self.all);
         if let Some(Entry { options: others, .. }) = channels.get(name) {
             return if *others == options {
                 Ok(false)
@@ -108,45 +149,16 @@ impl Channels {
                 Err(format!("there is a channel {name} with other options: {others}"))
             };
         }
-        let make = |settings: Settings| Files::create(&settings.with_service());
-        channels.insert(name.into(), Entry::new(name, options, make, None)?);
+        channels.insert(name.into(), self.made(name, options, None)?);
         Ok(true)
     }
 
-    /// The files of a channel; `puts`: those of the items for writing, too, unless they come from elsewhere.
-    pub(crate) fn files(&self, name: &str, puts: bool) -> Result<io::Result<[File; 2]>, String> {
-        let channels = lock(&self.0);
-        let Entry { files, home, .. } =
-            channels.get(name).ok_or_else(|| unknown(name, &channels))?;
-        let is_writable = puts && home.is_none();
-        let payload = if is_writable { files.payload.try_clone() } else { files.read_only() };
-        Ok(files.control.try_clone().and_then(|control| Ok([control, payload?])))
-    }
-
-    pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
-        let mut channels = lock(&self.0);
-        channels.remove(name).map(|_| ()).ok_or_else(|| unknown(name, &channels))
-    }
-
-    pub(crate) fn list(&self) -> Result<Vec<Listed>, String> {
-        lock(&self.0).iter().map(|(name, entry)| listed(name, entry)).collect()
-    }
-
-    /// Ends the connections of processes that have ended.
-    pub(crate) fn reap(&self) {
-        for entry in lock(&self.0).values() {
-            // A damaged channel is said to be so where it is used.
-            _ = entry.channel.reap();
-        }
-    }
-}
-
-impl Entry {
-    fn new(
+    /// A new channel; `home`: see `mirror`.
+    fn made(
+        &self,
         name: &str,
-        options: Settings,
-        make: impl FnOnce(Settings) -> Result<Files, FileError>,
-        home: Option<&str>,
+        settings: Settings,
+        home: Option<(&str, u64)>,
     ) -> Result<Entry, String> {
         let is_name =
             !name.is_empty() && name.len() <= LONGEST && !name.chars().any(char::is_control);
@@ -155,14 +167,72 @@ impl Entry {
                 "a channel's name has 1 to {LONGEST} bytes without control characters, and is not {name:?}"
             ));
         }
-        let files = make(options).map_err(|error| error.to_string())?;
-        let opened = Shared::open_named(&files.control, &files.payload, Some(name));
-        let channel = opened.map_err(|error| error.to_string())?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let incarnation = since.as_nanos() as u64;
-        let (home, life) = (home.map(str::to_owned), Arc::default());
-        Ok(Entry { files, channel, options, home, incarnation, life })
+        let incarnation = now();
+        let about = About {
+            name: name.into(),
+            settings,
+            home: home.map(|(home, _)| home.into()),
+            place: self.place.to_string(),
+        };
+        let options = if home.is_some() { settings.mirrored() } else { settings }.with_service();
+        let said = serde_json::to_vec(&about).unwrap_or_default();
+        let home = home.map_or(0, |(_, incarnation)| incarnation);
+        let files = Files::new(&options, &Named { incarnation, home, about: &said });
+        Entry::of(files.map_err(|error| error.to_string())?, about, incarnation)
     }
+
+    /// The files of a channel; `puts`: those of the items for writing, too, unless they come from elsewhere.
+    pub(crate) fn files(&self, name: &str, puts: bool) -> Result<io::Result<[File; 2]>, String> {
+        let channels = lock(&self.all);
+        let Entry { files, home, .. } =
+            channels.get(name).ok_or_else(|| unknown(name, &channels))?;
+        let is_writable = puts && home.is_none();
+        let payload = if is_writable { files.payload.try_clone() } else { files.read_only() };
+        Ok(files.control.try_clone().and_then(|control| Ok([control, payload?])))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
+        let mut channels = lock(&self.all);
+        let removed = channels.remove(name).ok_or_else(|| unknown(name, &channels))?;
+        removed.channel.forgotten();
+        Ok(())
+    }
+
+    pub(crate) fn list(&self) -> Result<Vec<Listed>, String> {
+        lock(&self.all).iter().map(|(name, entry)| listed(name, entry)).collect()
+    }
+
+    /// Ends the connections of processes that have ended.
+    pub(crate) fn reap(&self) {
+        for entry in lock(&self.all).values() {
+            // A damaged channel is said to be so where it is used.
+            _ = entry.channel.reap();
+        }
+    }
+}
+
+impl Entry {
+    fn of(files: Files, about: About, incarnation: u64) -> Result<Entry, String> {
+        let About { name, settings: options, home, .. } = about;
+        // The entry has the files itself.
+        let opened = Shared::open_named(&files.control, &files.payload, Some(&name), false);
+        let channel = opened.map_err(|error| error.to_string())?;
+        Ok(Entry { files, channel, options, home, incarnation, life: Arc::default() })
+    }
+
+    fn mirrored(&self) -> Mirrored {
+        Mirrored {
+            shared: self.channel.clone(),
+            settings: self.options,
+            incarnation: self.channel.home(),
+            life: Arc::downgrade(&self.life),
+        }
+    }
+}
+
+/// A number that nothing has had before.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

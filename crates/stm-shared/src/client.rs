@@ -70,9 +70,10 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ServiceError> {
         let no_service = |cause| ServiceError::NoService { path: path.into(), cause };
         let stream = address::connect(path).map_err(no_service)?;
-        let mut client = Client { stream, path: path.into() };
-        client.ask(&Request::Hello { pid: std::process::id() })?;
-        Ok(client)
+        match ask(&stream, &Request::Hello { pid: std::process::id() })? {
+            (Answer::Refused(why), _) => Err(ServiceError::Refused(why)),
+            _ => Ok(Client { stream, path: path.into() }),
+        }
     }
 
     /// Makes a channel; whether it is new. One of this name may be there with the same options.
@@ -100,7 +101,7 @@ impl Client {
         match <[OwnedFd; 2]>::try_from(files) {
             Ok(files) => {
                 let [control, payload] = files.map(File::from);
-                let mut shared = Shared::open_named(&control, &payload, Some(name))?;
+                let mut shared = Shared::open_named(&control, &payload, Some(name), true)?;
                 if puts {
                     let (path, name) = (self.path.clone(), name.to_owned());
                     shared.way_home = Some(Arc::new(move |incarnation| {
@@ -132,14 +133,26 @@ impl Client {
         self.ask(&Request::Remove { name: name.into() }).map(|_| ())
     }
 
+    /// Asks the service, or the next one if that is there by now.
     fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), ServiceError> {
-        send(&self.stream, request, &[])?;
-        let ended = || io::Error::other("it has ended");
-        match receive(&self.stream)?.ok_or_else(ended)? {
+        let answered = match ask(&self.stream, request) {
+            Ok(answered) => answered,
+            Err(error) => {
+                let Ok(next) = Client::connect(&self.path) else { return Err(error.into()) };
+                self.stream = next.stream;
+                ask(&self.stream, request)?
+            }
+        };
+        match answered {
             (Answer::Refused(why), _) => Err(ServiceError::Refused(why)),
             answered => Ok(answered),
         }
     }
+}
+
+fn ask(stream: &UnixStream, request: &Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    send(stream, request, &[])?;
+    receive(stream)?.ok_or_else(|| io::Error::other("it has ended"))
 }
 
 fn unexpected(answer: &Answer) -> ServiceError {

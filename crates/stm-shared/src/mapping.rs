@@ -89,6 +89,8 @@ pub(crate) struct Head {
     pub(crate) parties: AtomicU64,
     /// Not 0: it has the items of a channel on another host, which has this incarnation.
     pub(crate) home: AtomicU64,
+    /// How many times the home has had another channel since.
+    pub(crate) restarts: AtomicU64,
     /// Whether that one knows what is wanted here: see [`AtHome`].
     pub(crate) at_home: AtomicU64,
     /// How many times one that joins has asked what is so at home, and up to which the home has answered.
@@ -102,7 +104,12 @@ pub(crate) struct Head {
     /// Changes when a put or a loan may.
     pub(crate) freed: Line,
     pub(crate) newest: Newest,
+    /// What the next service has to know of it, a JSON document and zeros.
+    about: [AtomicU64; ABOUT / 8],
 }
+
+/// Bytes of `about` of a head: the longest path of a file, and the rest.
+const ABOUT: usize = 8192;
 
 /// Whether the home of a mirror knows what is wanted at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +123,22 @@ pub(crate) enum AtHome {
 }
 
 impl Head {
+    /// Says what the next service has to know; whether there is room. One service does this at a time.
+    pub(crate) fn set_about(&self, text: &[u8]) -> bool {
+        let mut all = [0; ABOUT];
+        let Some(place) = all.get_mut(..text.len()) else { return false };
+        place.copy_from_slice(text);
+        for (word, bytes) in self.about.iter().zip(all.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        true
+    }
+
+    pub(crate) fn about(&self) -> Vec<u8> {
+        let words = self.about.iter().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        words.flatten().take_while(|byte| *byte != 0).collect()
+    }
+
     /// Called with the channel's lock only.
     pub(crate) fn set_at_home(&self, is: AtHome) {
         // Release pairs with the Acquire of `at_home`.

@@ -20,7 +20,8 @@ use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 
 use crate::address;
-use crate::channels::{Channels, lock};
+use crate::channels::{Channels, Mirrored, lock};
+use crate::found;
 use crate::parties;
 use crate::wire::{Answer, Listed, Request, Settings, receive, send};
 
@@ -31,6 +32,12 @@ pub trait Elsewhere: Send + Sync {
     /// # Errors
     /// Why that cannot be.
     fn mirror(&self, create: Option<Settings>) -> Result<(), String>;
+
+    /// Goes on with the mirror of the service that was at this place before.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    fn resume(&self, mirror: Mirrored) -> Result<(), String>;
 
     /// Makes a connection to the home by which items are put, if the channel there has this incarnation;
     /// also returns how many loans it may have.
@@ -57,7 +64,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens at a path, in a directory that is made where it is not there.
+    /// Listens at a path, in a directory that is made where it is not there. Goes on with the channels of the
+    /// service that was there before, as far as processes use them.
     ///
     /// # Errors
     /// Another service is there, or the directory is another user's.
@@ -74,7 +82,8 @@ impl Service {
             _ => (),
         }
         let listener = address::bind(path)?;
-        let (channels, elsewhere, watched) = Default::default();
+        let channels = Channels::of(&found::place(path, is_file)?);
+        let (elsewhere, watched) = Default::default();
         Ok(Service { listener, path: path.into(), made, channels, elsewhere, watched })
     }
 
@@ -91,10 +100,19 @@ impl Service {
         self.channels.clone()
     }
 
-    /// Says how channels of other hosts are opened, when a program first asks for them.
+    /// Says how channels of other hosts are opened, when a program first asks for them, or at once where
+    /// programs use them since the service before.
     pub fn knows_elsewhere(&mut self, others: BTreeMap<String, Box<dyn Elsewhere>>) {
         let others = others.into_iter().map(|(name, other)| (name, (Mutex::new(()), other)));
         self.elsewhere = Arc::new(others.collect());
+        for (name, mirror) in self.channels.mirrors() {
+            let life = mirror.life.clone();
+            let other = self.elsewhere.get(&name);
+            // Programs wait for ever at a mirror that nobody keeps; these are told when they open it.
+            if other.is_none_or(|(_, other)| other.resume(mirror).is_err()) {
+                self.channels.forget(&name, &life);
+            }
+        }
     }
 
     /// The channels and what they have, or why that cannot be told.
@@ -110,6 +128,11 @@ impl Service {
     /// # Errors
     /// No process can connect any more.
     pub fn serve(&self, until: impl AsFd) -> io::Result<()> {
+        for process in self.channels.processes() {
+            let (channels, watched) = (self.channels.clone(), Arc::clone(&self.watched));
+            let watches = move || watch(process.cast_signed(), &channels, &watched);
+            thread::Builder::new().name("client".into()).spawn(watches)?;
+        }
         loop {
             let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
             let mut fds = [wanted(until.as_fd()), wanted(self.listener.as_fd())];
@@ -135,15 +158,20 @@ impl Service {
                 _ = answer(&stream, process, &channels, &elsewhere);
                 drop(stream);
                 // It may use its channels still, and be killed later.
-                if !lock(&watched).insert(process.pid()) {
-                    return;
-                }
-                parties::wait(process.pid());
-                lock(&watched).remove(&process.pid());
-                channels.reap();
+                watch(process.pid(), &channels, &watched);
             })?;
         }
     }
+}
+
+/// Waits for the end of a process, unless another thread does, and ends its connections.
+fn watch(process: i32, channels: &Channels, watched: &Mutex<BTreeSet<i32>>) {
+    if !lock(watched).insert(process) {
+        return;
+    }
+    parties::wait(process);
+    lock(watched).remove(&process);
+    channels.reap();
 }
 
 /// Makes the directory of a socket where it is not there, and returns it then.

@@ -105,6 +105,11 @@ impl Settings {
         (self.lifespan_us > 0).then(|| Duration::from_micros(self.lifespan_us.into()))
     }
 
+    /// The number of items that it has at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
     pub(crate) fn new(options: &Options) -> Settings {
         let Options { config, item_bytes, processes } = *options;
         Settings {

@@ -409,9 +409,20 @@ fn a_service_may_be_killed() {
     output.put(2, 0, b"two", Until::Now).unwrap();
     assert!(client.list().is_err());
     assert!(Client::connect(&path).err().unwrap().to_string().contains("loopscope stm serve"));
-    // Another service takes its place, and knows nothing of the channel.
+    // Another service takes its place, and goes on with the channel; it sees who ends.
     let _service = begun("serves", &path);
-    assert_eq!(Client::connect(&path).unwrap().list().unwrap(), []);
+    let holder = begun("holds", &path);
+    let found = client.list().unwrap().remove(0);
+    assert_eq!((found.name.as_str(), found.items, found.inputs.len()), ("frames", 2, 2));
+    let listed = |process: u32| found.processes.contains(&process);
+    assert!(listed(std::process::id()) && listed(holder.0.id()));
+    drop(_service);
+    let _service = begun("serves", &path);
+    drop(holder);
+    let since = Instant::now();
+    while client.list().unwrap()[0].inputs.len() > 1 {
+        assert!(since.elapsed() < LONG, "the connection of one that has ended is there still");
+    }
 }
 
 fn a_service_sees_a_process_end() {

@@ -76,6 +76,54 @@ fn channels_are_found_by_their_names() {
 }
 
 #[test]
+fn the_next_service_goes_on_with_channels_that_are_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("socket"), folder.path().join("other"));
+    let serving = serve(&path);
+    let mut client = Client::connect(&path).unwrap();
+    for name in ["frames", "removed", "unused"] {
+        client.create(name, &OPTIONS).unwrap();
+    }
+    let putter = client.open("frames", true).unwrap();
+    let mut output = putter.output().unwrap();
+    output.put(1, 0, b"one", Until::Now).unwrap();
+    let removed = client.open("removed", false).unwrap();
+    client.remove("removed").unwrap();
+    // Each operation goes on while there is none.
+    drop(serving);
+    let mut input = putter.input(From::Oldest, false, 2).unwrap();
+    output.put(2, 0, b"two", Until::Now).unwrap();
+    // One of another place has nothing to do with it.
+    let stranger = serve(&other);
+    assert_eq!(Client::connect(&other).unwrap().list().unwrap(), []);
+    drop(stranger);
+
+    let serving = serve(&path);
+    // A program's way to the service is made anew. What nobody used is gone with the first one.
+    let found = client.list().unwrap();
+    let names: Vec<_> = found.iter().map(|each| &each.name[..]).collect();
+    assert_eq!(names, ["frames"]);
+    assert_eq!((found[0].items, found[0].inputs.len(), found[0].outputs.len()), (2, 1, 1));
+    assert!(!client.create("frames", &OPTIONS).unwrap(), "it is there already");
+    let bigger = Options { item_bytes: 4096, ..OPTIONS };
+    assert!(client.create("frames", &bigger).is_err());
+    output.put(3, 0, b"three", Until::Now).unwrap();
+    let getter = Client::connect(&path).unwrap().open("frames", false).unwrap();
+    let mut late = getter.input(From::Oldest, true, 3).unwrap();
+    for (time, bytes) in [(1, &b"one"[..]), (2, b"two"), (3, b"three")] {
+        assert_eq!(&late.get(Which::Exact(time), Until::Now).unwrap()[..], bytes);
+    }
+    input.consume_until(3).unwrap();
+    drop(late);
+    assert_eq!(client.list().unwrap()[0].items, 0);
+    // It is there for as long as somebody uses it.
+    drop((serving, output, input, putter, getter));
+    let serving = serve(&path);
+    assert_eq!(client.list().unwrap(), []);
+    drop((serving, removed));
+}
+
+#[test]
 fn a_socket_may_have_a_name_and_no_file() {
     let name = format!("@loopscope-test-{}", std::process::id());
     let path = Path::new(&name);

@@ -1,5 +1,7 @@
 //! Mirrors of a channel on other hosts, in a simulation: messages take their time, and links break.
 //!
+//! The home may also begin anew, without anything, and its producers put again some of what they had put.
+//!
 //! Whatever is done in whichever order: nothing is collected at the home that a mirror's reader may ask
 //! for, everything else is, each item comes or is told to be gone, and a reader that was told so of a time
 //! is never given an item of it.
@@ -31,6 +33,8 @@ fn channel(config: &Config) -> Memory {
 #[derive(Default)]
 struct Reader {
     over: BTreeSet<Time>,
+    /// Times below the bound of the home, as long as that does not begin anew.
+    never: BTreeSet<Time>,
     /// Single times that it has consumed.
     consumed: BTreeSet<Time>,
     holds: BTreeSet<Time>,
@@ -70,9 +74,12 @@ struct Host {
     lost: i64,
     /// Lost times that may not be known: they had come, or no reader wanted them any more.
     passed: i64,
+    /// The home has begun anew.
+    has_restarted: bool,
 }
 
 struct World {
+    config: Config,
     rng: Rng,
     home: Memory,
     outputs: Vec<OutputId>,
@@ -110,6 +117,7 @@ impl Host {
             came: BTreeSet::new(),
             lost: 0,
             passed: 0,
+            has_restarted: false,
         }
     }
 
@@ -124,6 +132,8 @@ impl Host {
                 let lost = |host: &Host, id| host.channel.input_counts(id).unwrap().lost;
                 let ids: Vec<_> = self.readers.keys().copied().collect();
                 let before: Vec<_> = ids.iter().map(|id| lost(self, *id)).collect();
+                let were_over: Vec<_> =
+                    ids.iter().map(|id| self.is_over(*id, got.item.time)).collect();
                 let slot = self.lent.take();
                 let slot = slot.unwrap_or_else(|| self.mirror.loan(&mut self.channel).unwrap());
                 let put = self.mirror.put(&mut self.channel, slot, got.item, |_| ());
@@ -136,8 +146,8 @@ impl Host {
                 let time = got.item.time;
                 // What had come may be gone here, and is sent again to those that want it later.
                 let is_new = self.came.insert(time);
-                for (id, before) in ids.into_iter().zip(before) {
-                    self.may_get(id, time, is_new, lost(self, id) > before);
+                for ((id, before), is_over) in ids.into_iter().zip(before).zip(were_over) {
+                    self.may_get(id, time, is_new, is_over || lost(self, id) > before);
                 }
             }
             other => {
@@ -158,6 +168,22 @@ impl Host {
             }
         }
         true
+    }
+
+    /// Whether a reader was told of a time that it is gone, which a home that has begun anew does not know.
+    fn is_over(&mut self, id: InputId, time: Time) -> bool {
+        if !self.has_restarted {
+            return false;
+        }
+        match self.channel.get(id, Which::Exact(time)) {
+            Ok(_) => {
+                if !self.readers[&id].holds.contains(&time) {
+                    self.channel.release(id, time).unwrap();
+                }
+                false
+            }
+            Err(error) => error == GetError::Gone,
+        }
     }
 
     /// A reader joins, and wants what it has a right to since it asked the home.
@@ -182,13 +208,15 @@ impl Host {
         let lost = |host: &Host, id| host.channel.input_counts(id).unwrap().lost;
         let ids: Vec<_> = self.readers.keys().copied().collect();
         let before: Vec<_> = ids.iter().map(|id| lost(self, *id)).collect();
+        let were_over: Vec<_> = ids.iter().map(|id| self.is_over(*id, time)).collect();
         let is_new = self.came.insert(time);
         self.mirror.lose(&mut self.channel, time);
-        for (id, before) in ids.into_iter().zip(before) {
+        for ((id, before), is_over) in ids.into_iter().zip(before).zip(were_over) {
             let reader = &self.readers[&id];
             let is_its = self.channel.input_counts(id).unwrap().floor <= time
                 && !reader.consumed.contains(&time)
-                && is_new;
+                && is_new
+                && !is_over;
             let counts = lost(self, id) - before;
             assert_eq!(counts, u64::from(is_its), "{time} was lost for {id:?}");
         }
@@ -202,7 +230,8 @@ impl Host {
             && is_new;
         let got = self.channel.get(id, Which::Exact(time));
         let is_there = matches!(got, Ok(_) | Err(GetError::TooManyHolds));
-        assert!(!is_there || !reader.over.contains(&time), "{time} came, after it was not to come");
+        let is_over = reader.over.contains(&time) || reader.never.contains(&time);
+        assert!(!is_there || !is_over, "{time} came, after it was not to come");
         // All that is there is newer, and the lowest has to make room.
         let is_lost = loses && got == Err(GetError::Gone);
         assert!(is_there || is_lost || !is_its, "{time} came, and {id:?} cannot get it: {got:?}");
@@ -249,9 +278,12 @@ impl Host {
                         }
                     }
                     Err(error @ (GetError::Gone | GetError::Never)) => {
-                        let name = if error == GetError::Gone { "gone" } else { "never" };
+                        let (name, told) = match error {
+                            GetError::Gone => ("gone", &mut reader.over),
+                            _ => ("never", &mut reader.never),
+                        };
                         *tally.entry(name).or_default() += 1;
-                        reader.over.insert(near);
+                        told.insert(near);
                     }
                     Err(_) => (),
                 }
@@ -281,7 +313,8 @@ impl World {
         let outputs = (0..2).map(|_| home.join_output(1).unwrap()).collect();
         let hosts = (0..2).map(|_| Host::new(config)).collect();
         let (readers, items, tally) = Default::default();
-        World { rng, home, outputs, readers, hosts, now: 100, items, next: Time::MIN, tally }
+        let (config, next) = (*config, Time::MIN);
+        World { config, rng, home, outputs, readers, hosts, now: 100, items, next, tally }
     }
 
     /// What was collected at the home was not to be kept.
@@ -302,6 +335,14 @@ impl World {
     fn puts(&mut self) {
         self.now += self.rng.i64(0..3);
         let time = self.now - self.rng.i64(0..5);
+        self.puts_at(time);
+        if self.rng.u32(0..8) == 0 {
+            let bound = self.now - self.rng.i64(0..6);
+            self.outputs.iter().for_each(|output| _ = self.home.bound(*output, bound).unwrap());
+        }
+    }
+
+    fn puts_at(&mut self, time: Time) {
         let item = NewItem { time, half_width: 0, length: 8, put_ns: 0, put_error_ns: 0 };
         let output = self.outputs[self.rng.usize(0..self.outputs.len())];
         let fill = |_| Ok::<_, Box<dyn Error>>(());
@@ -314,12 +355,10 @@ impl World {
                     && time >= host.floor
                 {
                     due.insert(time);
+                    // It had come from the home before this one.
+                    host.passed += i64::from(host.came.contains(&time));
                 }
             }
-        }
-        if self.rng.u32(0..8) == 0 {
-            let bound = self.now - self.rng.i64(0..6);
-            self.outputs.iter().for_each(|output| _ = self.home.bound(*output, bound).unwrap());
         }
     }
 
@@ -414,9 +453,35 @@ impl World {
         host.down.clear();
         host.feed.end(&mut self.home);
         host.feed = Feed::new(0);
+        host.channel.leave_output(host.output).unwrap();
+        host.output = host.channel.join_output(0).unwrap();
         host.mirror = Mirror::new(host.output);
+        host.lent = None;
         (host.due, host.is_asked) = (None, false);
         *self.tally.entry("broken").or_default() += 1;
+    }
+
+    /// The home begins anew, and its producers put again some of what they had put.
+    fn restarts(&mut self) {
+        (0..self.hosts.len()).for_each(|number| self.breaks(number));
+        self.check();
+        self.home = channel(&self.config);
+        self.outputs = (0..2).map(|_| self.home.join_output(1).unwrap()).collect();
+        self.readers.clear();
+        self.next = Time::MIN;
+        for host in &mut self.hosts {
+            host.has_restarted = true;
+            host.readers.values_mut().for_each(|reader| reader.never.clear());
+            if let Some(joining) = &mut host.joining {
+                (joining.newest, joining.next) = (None, Time::MIN);
+            }
+        }
+        for time in std::mem::take(&mut self.items) {
+            if self.rng.bool() {
+                self.puts_at(time);
+            }
+        }
+        *self.tally.entry("restarted").or_default() += 1;
     }
 
     fn steps(&mut self) {
@@ -447,6 +512,7 @@ impl World {
             66..82 => _ = self.receives(number),
             82..99 => _ = self.sends(number),
             _ if self.rng.u32(0..4) == 0 => self.breaks(number),
+            _ if self.rng.u32(0..8) == 0 => self.restarts(),
             _ => (),
         }
         self.check();
@@ -538,7 +604,7 @@ fn readers_of_mirrors_get_what_is_theirs_and_the_home_frees_the_rest() {
         world.tally.iter().for_each(|(what, times)| *tally.entry(*what).or_insert(0) += times);
     }
     println!("{tally:?}");
-    for what in ["put", "got", "gone", "never", "collected", "broken", "due", "lost"] {
+    for what in ["put", "got", "gone", "never", "collected", "broken", "restarted", "due", "lost"] {
         assert!(tally[what] >= worlds / 10, "{what}: {tally:?}");
     }
 }

@@ -308,10 +308,21 @@ class Channel:
         Where the channel's home is another host, each put goes there and waits for the answer.
         Raises `StmError` if the home does not answer, has no room for the connection, or has
         another channel of this name by now; and later in a put, if the home has gone away: the item
-        may be put then or not, and the connection is of no use any more.
+        may be put then or not, and the connection is of no use any more. A new one of the same
+        channel goes to the home when that is back; what is put again there is put once.
         """
         native = self._native.output(on_collected is not None)
         return Output(native, self.item_bytes, self._serializer, on_collected)
+
+    @property
+    def restarts(self) -> int:
+        """How many times its home on another host has begun anew, without its items, since it was opened.
+
+        What was put there between the last item that came before and the first that came after is
+        lost, unless it is put again. 0 where its home is here.
+        """
+        restarts: int = self._native.restarts
+        return restarts
 
     def counts(self) -> Counts:
         """What it has counted."""

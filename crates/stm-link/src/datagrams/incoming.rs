@@ -100,6 +100,22 @@ impl<'a> Incoming<'a> {
         self.settle(&mut state)
     }
 
+    /// The home has told that it has given an item up.
+    pub(crate) fn given_up(&self, serial: u64) -> io::Result<()> {
+        let mut state = self.locked();
+        let State { receiver, order, .. } = &mut *state;
+        for told in order.iter() {
+            if let Told::Item { serial: its, item } = told
+                && *its == serial
+                && !receiver.is_settled(serial)
+            {
+                receiver.give_up(serial);
+                self.lose(item.time)?;
+            }
+        }
+        self.settle(&mut state)
+    }
+
     /// Carries out a message of the home, behind all items that were told before.
     pub(crate) fn receive(&self, message: ToMirror) -> io::Result<()> {
         let mut state = self.locked();

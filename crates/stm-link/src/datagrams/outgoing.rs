@@ -27,24 +27,30 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// To the mirror at the other end of a connection, which takes them at `to`.
+    /// To the mirror at the other end of a connection, which takes them at `to`, with so many items that
+    /// wait at most.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn new(stream: &TcpStream, to: Address, lifespan: Duration) -> io::Result<Outgoing> {
+    pub(crate) fn new(
+        stream: &TcpStream,
+        to: Address,
+        lifespan: Duration,
+        most_waiting: usize,
+    ) -> io::Result<Outgoing> {
         let socket = UdpSocket::bind(SocketAddr::new(stream.local_addr()?.ip(), 0))?;
         socket.connect(SocketAddr::new(stream.peer_addr()?.ip(), to.port))?;
         let lifespan_ns = i64::try_from(lifespan.as_nanos()).unwrap_or(i64::MAX);
         let woken = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let sender = Mutex::new(Sender::new());
+        let sender = Mutex::new(Sender::new(most_waiting));
         Ok(Outgoing { socket, token: to.token, lifespan_ns, sender, woken })
     }
 
-    /// Sends an item; its number.
+    /// Sends an item; its number, and that of one that is given up for it.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn send(&self, item: NewItem, bytes: &[u8]) -> io::Result<u64> {
+    pub(crate) fn send(&self, item: NewItem, bytes: &[u8]) -> io::Result<(u64, Option<u64>)> {
         let mut sender = self.locked();
         let was_idle = sender.wakes().is_none();
         let deadline = item.put_ns.saturating_add(self.lifespan_ns);
@@ -53,7 +59,7 @@ impl Outgoing {
         if was_idle {
             rustix::io::write(&self.woken, &1_u64.to_ne_bytes())?;
         }
-        Ok(serial)
+        Ok((serial, sender.gives_up()))
     }
 
     /// Sends what has to be sent again, until `over`.

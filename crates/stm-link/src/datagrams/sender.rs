@@ -43,8 +43,9 @@ const MOST_PROBES: u32 = 6;
 /// The items that a home sends to one mirror, and what became of their datagrams.
 pub(crate) struct Sender {
     items: BTreeMap<u64, Sending>,
-    /// Items of which nothing was sent; the latest is sent first.
-    waiting: Vec<u64>,
+    /// Items of which nothing was sent, no more than `most_waiting`; the latest is sent first.
+    waiting: VecDeque<u64>,
+    most_waiting: usize,
     /// The one that is being sent, and its next part.
     current: Option<(u64, u32)>,
     /// Parts that are to be sent again.
@@ -105,10 +106,12 @@ struct Rtt {
 }
 
 impl Sender {
-    pub(crate) fn new() -> Sender {
+    /// One that keeps so many items of which nothing was sent.
+    pub(crate) fn new(most_waiting: usize) -> Sender {
         Sender {
             items: BTreeMap::new(),
-            waiting: vec![],
+            waiting: VecDeque::new(),
+            most_waiting,
             current: None,
             again: VecDeque::new(),
             on_their_way: BTreeMap::new(),
@@ -128,14 +131,34 @@ impl Sender {
     }
 
     /// Takes an item that is to be there before its deadline; its number.
+    ///
+    /// Where more items wait than may, see `gives_up`.
     pub(crate) fn offer(&mut self, item: NewItem, bytes: &[u8], deadline: i64) -> u64 {
         let (serial, parts) = (self.next_serial, parts_of(item.length));
         self.next_serial += 1;
         let has_come = vec![false; parts as usize];
         let sending = Sending { item, bytes: bytes.to_vec(), deadline, has_come, left: parts };
         self.items.insert(serial, sending);
-        self.waiting.push(serial);
+        self.waiting.push_back(serial);
         serial
+    }
+
+    /// Gives up the oldest item of which nothing was sent, if more wait than may; its number.
+    pub(crate) fn gives_up(&mut self) -> Option<u64> {
+        while self.waiting.len() > self.most_waiting {
+            let serial = self.waiting.pop_front()?;
+            // Of one that is late the mirror knows that itself.
+            if self.items.remove(&serial).is_some() {
+                return Some(serial);
+            }
+        }
+        None
+    }
+
+    /// The number of items that it has bytes of.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.items.len()
     }
 
     /// The next datagram that may be sent now, and its bytes.
@@ -175,7 +198,7 @@ impl Sender {
                 self.current = Some((serial, part + 1));
                 return Some((serial, part));
             }
-            self.current = Some((self.waiting.pop()?, 0));
+            self.current = Some((self.waiting.pop_back()?, 0));
         }
     }
 

@@ -11,6 +11,7 @@ use crate::datagrams::sender::Sender;
 
 const US: i64 = 1000;
 const MS: i64 = 1000 * US;
+const MOST_WAITING: usize = 16;
 
 /// What a way does to datagrams.
 #[derive(Clone, Copy)]
@@ -37,6 +38,8 @@ struct Told {
     /// Instants from offer to the whole item, by serial.
     took: BTreeMap<u64, i64>,
     given_up: BTreeSet<u64>,
+    /// Items that the sender had at most.
+    kept: usize,
     offered: u64,
     sent: u64,
     /// Datagrams that would have been enough.
@@ -53,7 +56,7 @@ fn bytes_of(serial: u64, length: usize) -> Vec<u8> {
 
 /// Sends `count` items of a size, one each `period`, and checks all that comes.
 fn simulate(rng: &mut Rng, way: Way, count: u64, length: usize, period: i64, lives: i64) -> Told {
-    let (mut sender, mut receiver) = (Sender::new(), Receiver::new(length));
+    let (mut sender, mut receiver) = (Sender::new(MOST_WAITING), Receiver::new(length));
     let mut ways: BTreeMap<(i64, u64), Carried> = BTreeMap::new();
     let (mut order, mut free, mut now) = (0, [0, 0], 0);
     let mut told = Told::default();
@@ -113,6 +116,11 @@ fn simulate(rng: &mut Rng, way: Way, count: u64, length: usize, period: i64, liv
             told.sent += 1;
             carry(rng, &mut ways, now, true, datagram);
         }
+        while let Some(serial) = sender.gives_up() {
+            assert!(told.given_up.insert(serial), "{serial} was given up twice");
+            receiver.give_up(serial);
+        }
+        told.kept = told.kept.max(sender.kept());
         for (serial, offered) in &offers {
             if now - offered >= lives && !receiver.is_settled(*serial) {
                 receiver.give_up(*serial);
@@ -200,6 +208,19 @@ fn a_late_item_is_given_up_and_the_next_one_comes() {
     assert!(longest(&told) <= 120 * MS);
     // What is sent for nothing is in proportion.
     assert!(told.sent < 2 * told.needed, "{} of {}", told.sent, told.needed);
+}
+
+#[test]
+fn a_sender_keeps_no_more_items_than_may_wait_however_long_they_live() {
+    // 60 kB take 44 ms here, and there is a new one each 10 ms.
+    let way = Way { each: MS, waiting: 50, ..GOOD };
+    let told = simulate(&mut Rng::with_seed(4), way, 500, 60_000, 10 * MS, 3600 * 1000 * MS);
+    // Datagrams of those that were begun are on their way.
+    assert!(told.kept <= MOST_WAITING + 4, "{}", told.kept);
+    assert_eq!(told.took.len() + told.given_up.len(), 500);
+    // The last ones wait until nothing is put any more.
+    assert!(told.took.len() > 100 && told.given_up.len() > 300, "{} came", told.took.len());
+    assert!((484..500).all(|serial| told.took.contains_key(&serial)));
 }
 
 #[test]
