@@ -23,9 +23,10 @@ from loopscope.provider import (
     Testbed,
     TestbedError,
 )
-from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.provider.patience import within
+from loopscope.testbed import machine
+from loopscope.testbed._proto import machine_pb2 as pb
 from loopscope.testbed.program import dormant, host_binary
 
 
@@ -90,9 +91,9 @@ class LocalTestbed(Testbed):
             # that is killed leaves what it has made.
             self._process = await starting
         await self._wait_until_ready()
-        self._agent = Agent("machine", socket)
+        self._agent = Agent(machine.NAME, socket)
         try:
-            made = await self._agent.build_testbed(self._request)
+            made = await machine.build_testbed(socket, self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
         self.hosts = {host.name: self._host(host) for host in made.hosts}
