@@ -55,6 +55,27 @@ class IpAddress(Rule):
 
 
 @dataclass(frozen=True)
+class IpAddresses(Rule):
+    """An IPv4 or IPv6 address or a list of them."""
+
+    def read(self, value: object, names: Names) -> tuple[str, ...]:
+        one = IpAddress()
+        if not isinstance(value, list):
+            return (one.read(value, names),)
+        if not value:
+            wrong("this list is empty: give an address, or remove the key")
+        addresses = tuple(one.read(each, names) for each in value)
+        for number, address in enumerate(addresses):
+            if address in addresses[:number]:
+                wrong(f"{address} is there twice")
+        return addresses
+
+    def schema(self) -> JsonSchema:
+        one = IpAddress().schema()
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
 class FilePattern(Rule):
     """A file or folder in this file's folder, or a pattern with ``*``."""
 
@@ -96,14 +117,18 @@ class Machine(Section):
         description="File of the private key; ~ is the home folder. Default: those that ssh finds, "
         "those of an ssh-agent among them.",
     )
-    data: Annotated[str, IpAddress()] | None = Field(
+    data: Annotated[tuple[str, ...], IpAddresses()] | None = Field(
         default=None,
-        description="Its IP address on the network of the messages, which the other programs get. "
-        "Default: the one that the ssh connection arrives at.",
+        description="Its IP address on the network of the messages, which the other programs get, "
+        "or several, the preferred one first. Programs use the first one of the family, IPv4 or "
+        "IPv6, that all hosts have, and can see the others. Default: the one that the ssh "
+        "connection arrives at.",
     )
-    clock: Annotated[str, IpAddress()] | None = Field(
+    clock: Annotated[tuple[str, ...], IpAddresses()] | None = Field(
         default=None,
-        description="Its IP address on the network of the clock probes. Default: as `data`.",
+        description="Its IP address on the network of the clock probes, or several, the preferred "
+        "one first. The probes use the first one of the family, IPv4 or IPv6, that all hosts have. "
+        "Default: as `data`.",
     )
     become: Literal["sudo"] | None = Field(
         default=None,
