@@ -55,6 +55,39 @@ def test_wrong_addresses_are_refused_at_their_place(
     assert (problem.line, problem.path) == (5, "machines.h1.data")
 
 
+SIXTH = "'fd00::2'"
+
+
+@pytest.mark.parametrize(
+    ("h1", "h2", "more", "path"),
+    [
+        ("clock: 192.0.2.1", f"clock: {SIXTH}", "", "machines.h2.clock"),
+        ("data: 192.0.2.1", f"data: 192.0.2.2, clock: {SIXTH}", "", "machines.h2.clock"),
+        ("data: 192.0.2.1", f"data: {SIXTH}", "", "machines.h2.data"),
+        ("data: 192.0.2.1", f"data: {SIXTH}", "clock: {network: data}\n", "machines.h2.data"),
+        # These have a family in common, or it is not known.
+        ("clock: 192.0.2.1", f"clock: [{SIXTH}, 192.0.2.2]", "", None),
+        ("data: 192.0.2.1", f"data: {SIXTH}, clock: 192.0.2.2", "", None),
+        ("clock: 192.0.2.1", "port: 22", "", None),
+        ("data: 192.0.2.1", f"clock: {SIXTH}", "clock: {network: data}\n", None),
+    ],
+)
+def test_probes_without_a_family_in_common_are_refused_where_the_file_says_it(
+    tmp_path: Path, h1: str, h2: str, more: str, path: str | None
+) -> None:
+    file = written(tmp_path, "192.0.2.1", more=more)
+    text = file.read_text().replace("{data: 192.0.2.1, clock: fd00::1}", f"{{{h1}}}, h2: {{{h2}}}")
+    file.write_text(text)
+    if path is None:
+        load(file)
+        return
+    with pytest.raises(ExperimentErrors) as raised:
+        load(file)
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.path) == (5, path)
+    assert "IPv4 on h1, IPv6 on h2: `" in problem.message, problem.message
+
+
 def test_manifests_with_one_address_as_text_or_none_are_read(tmp_path: Path) -> None:
     """As versions before lists of addresses wrote them, also in the points of a sweep."""
     more = "params: {count: 1}\nsweep: {count: [1, 2]}\n"

@@ -147,7 +147,9 @@ class Machine(Section):
 
 
 def check_machines(at: Place) -> None:
-    """Refuses what only a network that is made for the run can have."""
+    """Refuses what only a network that is made for the run can have, and probes without a way."""
+    if at.text_at("testbed") == "ssh":
+        _check_families(at)
     network = at.get("network")
     if network is None:
         return
@@ -179,3 +181,30 @@ def check_machines(at: Place) -> None:
             f"mover: {mover} is for testbed local: a machine of testbed ssh impairs what it sends "
             "by tap; use mover: auto"
         )
+
+
+def _check_families(at: Place) -> None:
+    """Refuses addresses for clock probes of which no family is common to all hosts.
+
+    Where the file leaves the addresses of a host open, the run finds out.
+    """
+    key = "data" if at.text_at("clock", "network") == "data" else "clock"
+    common, seen = {4, 6}, []
+    for host in at.elements("hosts"):
+        machine = at.get("machines", host.text or "")
+        given = machine and (machine.get(key) or machine.get("data"))
+        if not given:
+            return
+        try:
+            texts = [each.text for each in given.elements()] or [given.text]
+            versions = {ip_address(text or "").version for text in texts}
+        except ValueError:
+            return
+        seen.append(f"{' and '.join(f'IPv{each}' for each in sorted(versions))} on {host.text}")
+        if not common & versions:
+            given.report(
+                "clock probes need addresses of a family that all hosts have, and there are "
+                f"{', '.join(seen)}: `{key}` takes a list, so add one of the other family"
+            )
+            return
+        common &= versions
