@@ -1,4 +1,4 @@
-"""Which of their addresses hosts use for each other."""
+"""The addresses that hosts use for each other."""
 
 from __future__ import annotations
 
