@@ -11,11 +11,13 @@ test: export PROPTEST_RNG_SEED = 20071213
 
 PYTHON := .venv/bin/python
 WHEELS := build/wheels
-PROTO := python/loopscope/provider/_proto/agent_pb2.py
+PROTO := proto/agent.proto proto/machine.proto
+# Made from them, each in the Python package that is its client.
+PROTO_PYTHON := python/loopscope/provider/_proto/agent_pb2.py python/loopscope/testbed/_proto/machine_pb2.py
 
 C_SOURCES := $(wildcard crates/time/c/*.c crates/trace/c/*.c crates/clock/c/*.c crates/phase/c/*.c)
 C_HEADERS := $(wildcard include/loopscope/*.h crates/time/c/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
-RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.[ch]') proto/agent.proto
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.[ch]') $(PROTO)
 TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
 VIDEO_PYTHON := $(shell find apps/video -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*')
 PYTHON_SOURCES := pyproject.toml $(shell find python -type f -not -path '*/_proto/*' -not -path '*/__pycache__/*')
@@ -90,12 +92,12 @@ $(STAGE)/.done: $(RELEASE)/loopscope-host $(LIB)/libloopscope.so $(wildcard expe
 	scripts/stage $(RELEASE)/loopscope-host $(LIB) $(STAGE)
 	@touch $@
 
-$(PROTO): proto/agent.proto | setup
+$(PROTO_PYTHON): python/%_pb2.py: $(PROTO) | setup
 	@mkdir -p $(@D) && touch $(@D)/__init__.py
-	$(PYTHON) -m grpc_tools.protoc -Iloopscope/provider/_proto=proto \
-	  --python_out=python --pyi_out=python --grpc_python_out=python loopscope/provider/_proto/agent.proto
+	$(PYTHON) -m grpc_tools.protoc -I$(patsubst %/,%,$(dir $*))=proto \
+	  --python_out=python --pyi_out=python --grpc_python_out=python $*.proto
 
-$(WHEELS)/.done: $(STAGE)/.done $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
+$(WHEELS)/.done: $(STAGE)/.done $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO_PYTHON) | setup
 	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope-*.whl
 	.venv/bin/maturin build --release --locked -i $(PYTHON) -o $(WHEELS)
 	@touch $@
@@ -130,7 +132,7 @@ soak: setup-test build ## the tests with their full counts; results under tests/
 	  > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
 	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --durations=0 --junit-xml=tests/soak-results/pytest.xml
 
-lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules, wording
+lint: setup-test $(PROTO_PYTHON) ## formatting, warnings, types, dependency rules, wording
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	.venv/bin/ruff check python tests scripts bench crates/trace-py apps
@@ -151,4 +153,4 @@ bench: setup-test build ## measures against peers; see bench/README.md
 	$(PYTHON) bench/run.py
 
 clean: ## removes what was built, not what was measured
-	rm -rf build .venv $(dir $(PROTO)) && cargo clean
+	rm -rf build .venv $(dir $(PROTO_PYTHON)) && cargo clean

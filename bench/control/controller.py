@@ -37,7 +37,7 @@ class Simulated(Testbed):
         for number, name in enumerate(self._names, start=1):
             address = f"192.0.{number // 256}.{number % 256}"
             agent = Agent(name, self._folder / f"{name}.sock")
-            self.hosts[name] = Host(name, agent, {DATA: address, CLOCK: address})
+            self.hosts[name] = Host(name, agent, {DATA: (address,), CLOCK: (address,)})
 
     async def fetch(self) -> None:
         """Nothing was measured."""

@@ -103,6 +103,13 @@ int loopscope_phase_peer(struct loopscope_phases *phases, const char *component,
                          size_t size);
 
 /*
+ * One of all data addresses of a component's host, IPv4 and IPv6, from index 0, which is that of
+ * loopscope_phase_peer(). Returns as that does; 0 also where there are no more.
+ */
+int loopscope_phase_peer_address(struct loopscope_phases *phases, const char *component,
+                                 size_t index, char *address, size_t size);
+
+/*
  * A value that a component has published before this phase. Returns as the config functions do; 0
  * also where there is no such component.
  */

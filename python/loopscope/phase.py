@@ -73,6 +73,8 @@ class Peer(NamedTuple):
     address: str
     #: Published so far.
     values: dict[str, Any]
+    #: All addresses of the host on the data network, IPv4 and IPv6, ``address`` first.
+    addresses: tuple[str, ...] = ()
 
 
 class Phase:
@@ -202,10 +204,17 @@ class Session:
             for peer, about in _member(message, "peers", dict).items():
                 if not isinstance(about, dict):
                     raise _wrong("a peer that is no object", message)
+                address = _member(about, "address", str)
+                addresses = about.get("addresses", [address])
+                if not isinstance(addresses, list) or not all(
+                    isinstance(each, str) for each in addresses
+                ):
+                    raise _wrong("`addresses` that are no list of strings", message)
                 peers[peer] = Peer(
                     _member(about, "host", str),
-                    _member(about, "address", str),
+                    address,
                     _member(about, "values", dict),
+                    tuple(addresses),
                 )
             if name not in self._phases:
                 raise PhaseError(

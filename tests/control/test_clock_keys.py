@@ -55,7 +55,7 @@ class Keeping:
 def test_a_host_gets_the_keys_of_its_own_pairs_only() -> None:
     agents = [Keeping() for _ in range(4)]
     hosts = {
-        f"h{at}": Host(f"h{at}", cast(Any, agent), {"clock": f"192.0.2.{at}"})
+        f"h{at}": Host(f"h{at}", cast(Any, agent), {"clock": (f"192.0.2.{at}",)})
         for at, agent in enumerate(agents, start=1)
     }
     exchange = ClockExchange("clock", 100.0, 100, None, 0, 1.0, port=1319)

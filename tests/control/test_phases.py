@@ -106,7 +106,9 @@ def drive(
     async def main() -> None:
         agents = Agent(), Agent()
         hosts = {
-            name: SimpleNamespace(name=name, agent=agent, addresses={"data": f"10.0.0.{i}"})
+            name: SimpleNamespace(
+                name=name, agent=agent, addresses=dict.fromkeys(["data", "clock"], (f"10.0.0.{i}",))
+            )
             for i, (name, agent) in enumerate(zip(experiment.hosts, agents, strict=True), 1)
         }
         bed: Any = SimpleNamespace(

@@ -65,7 +65,9 @@ class SimulatedAgent:
     async def enter_phase(
         self, component: str, phase: str, measured: bool, peers: str, start_ns: int | None
     ) -> None:
-        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']} {start_ns}")
+        b = json.loads(peers)["b"]
+        several = f" of {' '.join(b['addresses'])}" if "addresses" in b else ""
+        self.log.append(f"{component} {phase} {b['address']}{several} {start_ns}")
         done = pb.PhaseDone(phase=phase)
         self.events.put_nowait(pb.Event(component=component, phase_done=done))
 
@@ -80,9 +82,15 @@ REPLIES: dict[str, Any] = {
 
 
 class Simulated(Testbed):
-    """Hosts without machines; ``lost`` is why hosts could not be collected."""
+    """Hosts without machines; ``lost`` is why hosts could not be collected.
+
+    The others are what hosts have that is their own, by name.
+    """
 
     lost: ClassVar[dict[str, str]] = {}
+    addresses: ClassVar[dict[str, tuple[str, ...]]] = {}
+    clock_addresses: ClassVar[dict[str, tuple[str, ...]]] = {}
+    more_lacking: ClassVar[dict[str, list[Lack]]] = {}
 
     def __init__(self, request: Request, log: list[str], fails: bool = False) -> None:
         super().__init__()
@@ -93,10 +101,10 @@ class Simulated(Testbed):
         for number, name in enumerate(self.request.hosts, start=1):
             (self.request.directory / "hosts" / name).mkdir(parents=True)
             agent: Any = SimulatedAgent(self.log)
-            self.hosts[name] = Host(
-                name, agent, {"data": f"192.0.2.{number}", "clock": f"198.51.100.{number}"}
-            )
-        self.lacking = [Lack("wings", "too heavy", "no flight")]
+            addresses = self.addresses.get(name) or (f"192.0.2.{number}",)
+            clock = self.clock_addresses.get(name) or (f"198.51.100.{number}",)
+            lacking = [Lack("wings", "too heavy", "no flight"), *self.more_lacking.get(name, ())]
+            self.hosts[name] = Host(name, agent, {"data": addresses, "clock": clock}, lacking)
         if self.fails:
             raise TestbedError("no power in the rack")
 
@@ -194,7 +202,100 @@ def test_what_hosts_lack_is_said_once_in_a_run(tmp_path: Path) -> None:
     assert directory.measured == 2
     assert notes.count("hosts lack wings (too heavy): no flight") == 1
     read = json.loads((directory.path / "manifest.json").read_text())
-    assert read["lacking"] == [{"what": "wings", "why": "too heavy", "cost": "no flight"}]
+    wings = {"what": "wings", "why": "too heavy", "cost": "no flight"}
+    assert read["lacking"] == [{**wings, "hosts": ["h1", "h2", "h3"]}]
+
+
+def test_what_some_hosts_lack_is_said_with_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fins, legs = Lack("fins", "too wet", "no dive"), Lack("legs", "too long", "no walk")
+    more = {"h1": [fins], "h2": [legs], "h3": [legs, Lack("legs", "too short", "no walk")]}
+    monkeypatch.setattr(Simulated, "more_lacking", more)
+    _, notes, directory = run(tmp_path)
+    assert notes[:4] == [
+        "hosts lack wings (too heavy): no flight",
+        "h1 lacks fins (too wet): no dive",
+        "h2, h3 lack legs (too long): no walk",
+        "h3 lacks legs (too short): no walk",
+    ]
+    read = json.loads((directory.path / "manifest.json").read_text())
+    assert [each["hosts"] for each in read["lacking"]] == [
+        ["h1", "h2", "h3"],
+        ["h1"],
+        ["h2", "h3"],
+        ["h3"],
+    ]
+
+
+BOTH = ("192.0.2.3", "fd00::3")
+
+
+def test_hosts_use_the_family_that_all_of_them_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simulated, "addresses", {"h1": ("fd00::1",), "h2": BOTH, "h3": BOTH})
+    clocks = {"h1": ("198.51.100.1", "fd01::1"), "h2": ("fd01::2",), "h3": ("fd01::3", "fd01::4")}
+    monkeypatch.setattr(Simulated, "clock_addresses", clocks)
+    log, notes, directory = run(tmp_path)
+    assert directory.measured == 1
+    entered = sorted(line for line in log if line.startswith(("a c", "b c")))
+    # The others are there for programs that want them.
+    assert entered == [f"{name} connect fd00::3 of fd00::3 192.0.2.3 None" for name in "ab"]
+    assert "start_clock_reference fd01::1" in log
+    followers = [line for line in log if line.startswith("start_clock_follower")]
+    assert followers == [f"start_clock_follower fd01::{n} [fd01::1]:None" for n in (2, 3)]
+    assert not [note for note in notes if "data addresses" in note]
+
+
+def test_hosts_without_a_family_in_common_use_what_each_pair_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"h1": ("fd00::1",), "h2": ("192.0.2.2",), "h3": BOTH}
+    monkeypatch.setattr(Simulated, "addresses", addresses)
+    log, notes, directory = run(
+        tmp_path, text=FILE.replace("components:", f"components:\n{C}".rstrip())
+    )
+    assert directory.measured == 1
+    assert [line for line in sorted(log) if line.startswith(("a c", "b c", "c c"))] == [
+        "a connect fd00::3 of fd00::3 192.0.2.3 None",
+        "b connect 192.0.2.3 of 192.0.2.3 fd00::3 None",
+        "c connect 192.0.2.3 of 192.0.2.3 fd00::3 None",
+    ]
+    (note,) = (note for note in notes if "data addresses" in note)
+    assert "IPv4 on h2, IPv6 on h1, IPv4 and IPv6 on h3; " in note and "`data` in `mach" in note
+
+
+UNEQUAL = {"h1": BOTH, "h2": ("192.0.2.2",), "h3": ("fd00::3",)}
+C = "  c: {host: h2, run: c}\n"
+
+
+def refusal(what: str, network: str) -> str:
+    return (
+        f"failed: {what}: the hosts have no {network} addresses of the same family: IPv4 and IPv6 "
+        f"on h1, IPv4 on h2, IPv6 on h3; with testbed ssh, `{network}` in `machines` takes a list: "
+        "give each of these hosts an address of the same family"
+    )
+
+
+def test_clock_probes_without_a_family_fail_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simulated, "clock_addresses", UNEQUAL)
+    log, _, _ = run(tmp_path)
+    assert log == ["fetched", "removed h1, h2, h3", refusal("clock probes", "clock")]
+
+
+def test_channels_without_a_family_fail_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only hosts with programs serve them."""
+    monkeypatch.setattr(Simulated, "addresses", UNEQUAL)
+    text = FILE.replace("components:", "channels: {frames: {home: a, item: 64B}}\ncomponents:")
+    _, _, directory = run(tmp_path, text=text)
+    assert directory.measured == 1
+    log, _, _ = run(tmp_path, text=text.replace("components:", f"components:\n{C}".rstrip()))
+    assert log == ["fetched", "removed h1, h2, h3", refusal("channels of several hosts", "data")]
 
 
 def manifest(directory: RunDirectory) -> dict[str, Any]:

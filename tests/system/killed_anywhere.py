@@ -21,7 +21,7 @@ from typing import Any
 
 import loopscope.cli
 import loopscope.control.run
-from loopscope.provider.agent import Agent
+from loopscope.provider.connection import Connection
 from loopscope.testbed.local import LocalTestbed
 
 LINE = 64  # bytes of a point in the log, see killed_anywhere.c
@@ -131,16 +131,16 @@ def point(log: Path, kill_at: int, what: str) -> None:
 
 def count_calls(log: Path, kill_at: int) -> None:
     """Makes a point before and after each call of this process to an agent."""
-    ask = Agent._ask
+    ask = Connection.ask
 
-    async def counted(self: Agent, method: str, request: Any, timeout: float) -> Any:
+    async def counted(self: Connection, method: str, request: Any, timeout: float) -> Any:
         point(log, kill_at, f"before {method} of {self.host}")
         try:
             return await ask(self, method, request, timeout)
         finally:
             point(log, kill_at, f"after {method} of {self.host}")
 
-    Agent._ask = counted  # type: ignore[method-assign]
+    Connection.ask = counted  # type: ignore[method-assign]
 
 
 def end_with_testbed() -> None:

@@ -11,6 +11,8 @@ import pytest
 from machine import BIN, ROOT, Machine
 from ssh_machines import SshMachines
 
+from loopscope.experiment import load_text
+
 PAGE = (ROOT / "docs/guide/machines.md").read_text()
 GUIDE = ROOT / "docs/guide/machines"
 NOBODY = "65534"
@@ -26,7 +28,12 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_page_has_the_experiment() -> None:
-    assert blocks("yaml") == [(GUIDE / "machines.yaml").read_text()]
+    written, addresses = blocks("yaml")
+    assert written == (GUIDE / "machines.yaml").read_text()
+    # The other block is further keys of this file.
+    machines = load_text(written + addresses, GUIDE / "machines.yaml").machines
+    assert machines["h1"].data == ("192.0.2.11", "fd00::11")
+    assert machines["h3"].clock == ("198.51.100.13",)
 
 
 @pytest.mark.usefixtures("root")

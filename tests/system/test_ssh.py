@@ -62,6 +62,25 @@ def test_the_same_loop_is_judged_on_any_testbed(
         assert (repeat / "hosts" / host / "trace").is_dir()
 
 
+def test_hosts_of_which_some_have_two_families_use_the_one_that_all_have(
+    machines: SshMachines, results: Read
+) -> None:
+    for number, host in enumerate(machines.hosts, start=11):
+        machines.on(host, f"ip address add fd00::{number}/64 dev eth0 nodad")
+    given = (
+        "machines: {h1: {data: [192.0.2.11, 'fd00::11']}, h2: {data: 'fd00::12'}, "
+        "h3: {data: [192.0.2.13, 'fd00::13']}}\n"
+    )
+    file = machines.write("pipeline.yaml", PIPELINE.format(testbed="ssh") + given)
+    done = machines.command("run", file, "--json")
+    assert done.returncode == 0, done.stderr
+    assert results(done)["verdict"] == "PASS"
+    repeat = machines.directory / "runs/pipeline/latest/base/1"
+    for name, host, address in (("node1", "h2", 12), ("node2", "h3", 13), ("sink", "h1", 11)):
+        said = (repeat / f"hosts/{host}/components/{name}/stderr.log").read_text()
+        assert f"listening on [fd00::{address}]:" in said, (name, said)
+
+
 PROGRAM = """#!/usr/bin/python3
 import sys, time
 import loopscope_trace

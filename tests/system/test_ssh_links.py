@@ -174,7 +174,7 @@ def test_what_a_machine_lacks_for_links_is_said_at_the_start(machines: SshMachin
     machines.on("h1", "ip address add fd00::11/64 dev eth0 nodad")
     sixth = "{user: root, data: 'fd00::11', clock: 192.0.2.11}"
     said = failing(machines, f"{{h1: {sixth}, h2: {{user: root}}}}")
-    assert "of both kinds, IPv4 and IPv6" in said
+    assert "no data addresses of the same family: IPv6 on h1, IPv4 on h2" in said
     said = failing(
         machines, "{h1: {user: root}, h2: {user: root, data: 192.0.2.99, clock: 192.0.2.12}}"
     )

@@ -118,7 +118,7 @@ pub(crate) struct Agent {
     pub(crate) sha256: Option<String>,
     pub(crate) host: Option<Arc<Host>>,
     /// `None` for the agent of a host.
-    pub(crate) machine: Option<Machine>,
+    pub(crate) machine: Option<Arc<Machine>>,
     pub(crate) kernel: Kernel,
     pub(crate) ends: mpsc::UnboundedSender<&'static str>,
     pub(crate) ledger: Arc<Ledger>,

@@ -8,7 +8,7 @@ use loopscope_emulate::mover::xdp;
 use nix::errno::Errno;
 use serde::Serialize;
 
-use crate::proto;
+use crate::machine_proto;
 use crate::rootless;
 
 /// One thing that cannot be done here.
@@ -81,8 +81,8 @@ fn other_users() -> io::Result<()> {
     }
 }
 
-impl From<Lack> for proto::Lack {
-    fn from(Lack { what, why, cost }: Lack) -> proto::Lack {
-        proto::Lack { what: what.to_owned(), why, cost: cost.to_owned() }
+impl From<Lack> for machine_proto::Lack {
+    fn from(Lack { what, why, cost }: Lack) -> machine_proto::Lack {
+        machine_proto::Lack { what: what.to_owned(), why, cost: cost.to_owned() }
     }
 }

@@ -1,8 +1,9 @@
 //! The agent: the program that acts on one host for the controller.
 //!
-//! The controller calls it over a Unix socket (`proto/agent.proto`). The agent makes namespaces and
-//! links, starts and ends programs, runs the phase protocol with them, drains their trace streams
-//! and exchanges clock probes.
+//! The controller calls it over a Unix socket (`proto/agent.proto`). The agent starts and ends
+//! programs, runs the phase protocol with them, drains their trace streams and exchanges clock
+//! probes. The machine's agent makes the hosts of local testbeds, as namespaces with links
+//! (`proto/machine.proto`).
 //!
 //! **Every change to a machine is written to the [`ledger`] before it is made**, so that [`reset`]
 //! can undo it after any crash.
@@ -43,6 +44,7 @@ mod pidfd;
 mod ports;
 mod processes;
 mod program;
+mod provisioning;
 pub mod reset;
 pub mod rights;
 pub mod rootless;
@@ -67,4 +69,10 @@ pub use processes::Identity;
 #[allow(missing_docs, clippy::all)]
 pub mod proto {
     tonic::include_proto!("loopscope.agent.v1");
+}
+
+/// The provisioning of local testbeds, as generated from `proto/machine.proto`.
+#[allow(missing_docs, clippy::all)]
+pub mod machine_proto {
+    tonic::include_proto!("loopscope.machine.v1");
 }

@@ -17,7 +17,7 @@ use crate::console::{READY, print_line};
 use crate::environment;
 use crate::lacking;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
-use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
+use crate::machine_proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};
 use crate::testbed::{Host, Joint, Plan, Probes, ROUTER, Router, TestbedError, prefix};
 

@@ -26,8 +26,10 @@ use crate::kernel::Kernel;
 use crate::lacking::{self, Lack};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
+use crate::machine_proto::machine_server::MachineServer;
 use crate::processes::Identity;
 use crate::proto::agent_server::AgentServer;
+use crate::provisioning::Provisioning;
 use crate::reset::reset_abandoned;
 use crate::service::Service;
 use crate::setting::{Setting, stamps};
@@ -177,13 +179,15 @@ fn live(
     let agent = Agent {
         kernel: Kernel::default(),
         host: host.transpose()?,
-        machine: socket.filter(|_| options.host.is_none()).map(|socket| Machine {
-            dir: dir.to_owned(),
-            program: options.program.clone(),
-            sockets: socket.parent().unwrap_or(Path::new("/")).to_owned(),
-            state_dir,
-            ledger: ledger.clone(),
-            agents: Mutex::default(),
+        machine: socket.filter(|_| options.host.is_none()).map(|socket| {
+            Arc::new(Machine {
+                dir: dir.to_owned(),
+                program: options.program.clone(),
+                sockets: socket.parent().unwrap_or(Path::new("/")).to_owned(),
+                state_dir,
+                ledger: ledger.clone(),
+                agents: Mutex::default(),
+            })
         }),
         program: options.program,
         sha256: options.sha256,
@@ -223,6 +227,7 @@ async fn serve(
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let provisioning = agent.machine.clone().map(Provisioning::new).map(MachineServer::new);
     let mut server = tokio::spawn(
         Server::builder()
             .http2_keepalive_interval(silence.map(|_| HEARTBEAT))
@@ -231,6 +236,7 @@ async fn serve(
                 AgentServer::new(Service::new(agent.clone()))
                     .max_decoding_message_size(2 * dialogue::LIMIT_TO_PROGRAM),
             )
+            .add_optional_service(provisioning)
             .serve_with_incoming_shutdown(connections, async {
                 // Dropped or sent, both mean the end.
                 let _ = stopped.await;

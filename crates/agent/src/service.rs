@@ -18,18 +18,16 @@ use crate::clock::{ClockError, Started};
 use crate::environment;
 use crate::host::{Host, HostError};
 use crate::kernel::{Begun, KernelError};
-use crate::machine::MachineError;
 use crate::proto::{
-    AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest,
-    ChooseKernelReply, ChooseKernelRequest, DepartedReply, Departures, EnterPhaseReply,
-    EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest, FinishTraceReply,
-    FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply, KeepKernelRequest, PeerEnd,
-    ProbePeersReply, ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply,
-    ShutdownRequest, StartClockReply, StartClockRequest, StartKernelReply, StartKernelRequest,
-    StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest,
-    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    AnswerPeersReply, AnswerPeersRequest, ChooseKernelReply, ChooseKernelRequest, DepartedReply,
+    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
+    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
+    KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
+    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
+    StartKernelReply, StartKernelRequest, StartReply, StartRequest, StopClockReply,
+    StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply,
+    TriggerRequest, WatchRequest, agent_server,
 };
-use crate::testbed::TestbedError;
 
 /// Longest grace, in seconds.
 const GRACE_LIMIT_S: f64 = 3600.0;
@@ -48,7 +46,7 @@ impl Service {
     fn host(&self) -> Result<Arc<Host>, Status> {
         self.agent.host.clone().ok_or_else(|| {
             Status::failed_precondition(
-                "this agent is no host: it was started without --host and only makes testbeds",
+                "this agent is no host: it was started without --host and has no components",
             )
         })
     }
@@ -78,16 +76,6 @@ impl agent_server::Agent for Service {
             Ok(Response::new(HelloReply { version, environment_json, counter_note }))
         };
         tokio::task::block_in_place(describe)
-    }
-
-    async fn build_testbed(
-        &self,
-        request: Request<BuildTestbedRequest>,
-    ) -> Result<Response<BuildTestbedReply>, Status> {
-        let machine = self.agent.machine.as_ref().ok_or_else(|| {
-            Status::failed_precondition("a host of a testbed does not make testbeds")
-        })?;
-        Ok(Response::new(machine.build(request.get_ref()).await?))
     }
 
     type WatchStream = Replies<Event>;
@@ -362,19 +350,6 @@ impl From<ClockError> for Status {
             | ClockError::Namespace { .. }
             | ClockError::Probe { .. }
             | ClockError::Page { .. } => Status::failed_precondition(text),
-        }
-    }
-}
-
-impl From<MachineError> for Status {
-    fn from(error: MachineError) -> Status {
-        let text = error.to_string();
-        match error {
-            MachineError::Testbed(TestbedError::Plan(_) | TestbedError::Network(_)) => {
-                Status::invalid_argument(text)
-            }
-            MachineError::Twice => Status::already_exists(text),
-            _ => Status::failed_precondition(text),
         }
     }
 }

@@ -5,9 +5,9 @@ mod controller;
 use std::time::{Duration, Instant};
 
 use controller::{Agent, build, connect, has_root, start};
+use loopscope_agent::machine_proto::BuildTestbedRequest;
+use loopscope_agent::machine_proto::machine_client::MachineClient;
 use loopscope_agent::namespace;
-use loopscope_agent::proto::BuildTestbedRequest;
-use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::readiness::Rule;
 use tonic::transport::Channel;
 
@@ -22,8 +22,8 @@ fn request(hosts: usize) -> BuildTestbedRequest {
 }
 
 /// Has the testbed made by a task of its own, which ends when the agent does.
-fn begin(mut client: AgentClient<Channel>, hosts: usize) {
-    tokio::spawn(async move { client.build_testbed(request(hosts)).await.map(drop) });
+fn begin(mut machine: MachineClient<Channel>, hosts: usize) {
+    tokio::spawn(async move { machine.build_testbed(request(hosts)).await.map(drop) });
 }
 
 #[tokio::test]
@@ -36,12 +36,12 @@ async fn reset_undoes_what_an_agent_left_that_was_killed_at_any_moment_of_the_ma
     let whole = {
         let agent = Agent::start(&[]);
         let began = Instant::now();
-        agent.client().await.build_testbed(request(hosts)).await.unwrap();
+        agent.machine().await.build_testbed(request(hosts)).await.unwrap();
         began.elapsed()
     };
     for part in 0..tries {
         let mut agent = Agent::start(&[]);
-        begin(agent.client().await, hosts);
+        begin(agent.machine().await, hosts);
         // Not synchronisation: the moment is what the test is about.
         tokio::time::sleep(whole * part / tries).await;
         // Once the guardian and `reset` do it at the same time, once `reset` does it alone.
@@ -67,7 +67,7 @@ async fn what_a_killed_agent_leaves_is_undone_without_reset() {
         return;
     }
     let mut agent = Agent::start(&[]);
-    let hosts = build(&mut agent.client().await, &["h1", "h2"]).await;
+    let hosts = build(&agent, &["h1", "h2"]).await;
     let mut client = connect(std::path::Path::new(&hosts[0].agent_socket)).await;
     let escaped = "env -i setsid sleep 600 & exec sleep 600";
     client.start(start("a", &["sh", "-c", escaped], Rule::Started(true))).await.unwrap();
@@ -90,7 +90,7 @@ async fn the_next_agent_undoes_what_a_killed_one_has_left_and_nothing_of_the_liv
         return;
     }
     let mut killed = Agent::start(&[]);
-    build(&mut killed.client().await, &["h1"]).await;
+    build(&killed, &["h1"]).await;
     killed.kill_with_guardian();
     let state = killed.state_dir().display().to_string();
     let next = Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]);
@@ -99,7 +99,7 @@ async fn the_next_agent_undoes_what_a_killed_one_has_left_and_nothing_of_the_liv
         drop(Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]));
     }
     assert_eq!(killed.cgroup(), None);
-    build(&mut next.client().await, &["h1"]).await;
+    build(&next, &["h1"]).await;
     drop(Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]));
     assert_eq!(next.remains().iter().filter(|what| what.starts_with("namespace")).count(), 3);
 }
@@ -113,7 +113,7 @@ async fn runs_whose_names_end_alike_are_made_at_the_same_time() {
     let agents = [Agent::start_as("aaaaaap100r1"), Agent::start_as("bbbbbbp100r1")];
     let mut hosts = vec![];
     for agent in &agents {
-        hosts.extend(build(&mut agent.client().await, &["h1"]).await);
+        hosts.extend(build(agent, &["h1"]).await);
     }
     let [first, second] = agents;
     drop(first);

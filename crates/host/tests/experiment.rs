@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use controller::{Agent, Watcher, build_with_seed, connect, has_root, start, stop, streams};
+use loopscope_agent::machine_proto::TestbedHost;
 use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::proto::start_clock_request::Role;
 use loopscope_agent::proto::{
     ClockFollower, ClockReference, EnterPhaseRequest, FinishTraceReply, FinishTraceRequest,
-    ShutdownRequest, StartClockRequest, StopClockRequest, TestbedHost,
+    ShutdownRequest, StartClockRequest, StopClockRequest,
 };
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::log::solve_run;
@@ -45,7 +46,7 @@ async fn a_traced_pipeline_over_hidden_clocks_is_put_on_one_time_line() {
     let agent = Agent::start(&[]);
     let mut machine = agent.client().await;
     let mut hosts = vec![];
-    for of in build_with_seed(&mut machine, &["h1", "h2", "h3"], Some(SEED)).await {
+    for of in build_with_seed(&agent, &["h1", "h2", "h3"], Some(SEED)).await {
         let mut client = connect(Path::new(&of.agent_socket)).await;
         let watcher = Watcher::of(&mut client).await;
         hosts.push(Host { of, client, watcher });

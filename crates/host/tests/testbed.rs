@@ -5,14 +5,17 @@ mod controller;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use controller::{Agent, Watcher, build, connect, has_root, lines, start, streams};
+use controller::{Agent, Watcher, build, channel, connect, has_root, lines, start, stop, streams};
+use loopscope_agent::machine_proto::machine_client::MachineClient;
+use loopscope_agent::machine_proto::{BuildTestbedRequest, TestbedHost};
 use loopscope_agent::proto::exited::How;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::proto::{BuildTestbedRequest, HelloRequest, ShutdownRequest, TestbedHost};
+use loopscope_agent::proto::{HelloRequest, ShutdownRequest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tonic::Code;
+use tonic::transport::Channel;
 
 const STARTED: Rule = Rule::Started(true);
 
@@ -57,7 +60,7 @@ async fn two_hosts_talk_over_their_links_and_over_nothing_else() {
     }
     let mut agent = Agent::start(&[]);
     let mut client = agent.client().await;
-    let hosts = build(&mut client, &["h1", "h2"]).await;
+    let hosts = build(&agent, &["h1", "h2"]).await;
     assert_eq!(hosts[1].data_address, "10.77.0.2");
     assert_eq!(hosts[1].clock_address, "10.78.0.2");
     let (mut h1, mut h2) = (
@@ -122,8 +125,9 @@ async fn two_hosts_talk_over_their_links_and_over_nothing_else() {
     assert_eq!(environment["links"]["data0"]["mtu"], 1400, "{environment:#}");
     assert!(environment["links"]["clock0"].is_null());
 
+    let mut machine = agent.machine().await;
     let again = BuildTestbedRequest { hosts: vec!["h3".to_owned()], ..Default::default() };
-    assert_eq!(client.build_testbed(again).await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(machine.build_testbed(again).await.unwrap_err().code(), Code::AlreadyExists);
     let problems = client.shutdown(ShutdownRequest {}).await.unwrap().into_inner().problems;
     assert_eq!(problems, [""; 0]);
     assert_eq!(agent.remains(), [""; 0]);
@@ -158,10 +162,9 @@ async fn ip_shows_the_links_and_neighbours_that_were_planned() {
         return;
     }
     let agent = Agent::start(&[]);
-    let mut client = agent.client().await;
     // More neighbours than are told to the kernel at once.
     let names: Vec<String> = (1..=70).map(|i| format!("h{i}")).collect();
-    let hosts = build(&mut client, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let hosts = build(&agent, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let second = &hosts[1].namespace;
     let links = told(second, &["ip", "-json", "-details", "address", "show"]);
     let of = |name: &str| links.as_array().unwrap().iter().find(|l| l["ifname"] == name).unwrap();
@@ -246,7 +249,7 @@ async fn behind_a_router_hosts_talk_through_what_moves_their_packets_only() {
         router: true,
         ..BuildTestbedRequest::default()
     };
-    let made = client.build_testbed(request).await.unwrap().into_inner();
+    let made = agent.machine().await.build_testbed(request).await.unwrap().into_inner();
     let (hosts, router) = (made.hosts, made.router.unwrap());
     assert_eq!((router.name.as_str(), router.clock_address.as_str()), ("_router", "10.78.0.3"));
     assert_eq!((hosts[1].port.as_str(), router.data_address.as_str()), ("d2", ""));
@@ -292,8 +295,8 @@ async fn the_end_of_standard_input_is_the_end_of_everything() {
         return;
     }
     let mut agent = Agent::start(&[]);
-    let mut client = agent.client().await;
-    let hosts = build(&mut client, &["h1", "h2"]).await;
+    let client = agent.client().await;
+    let hosts = build(&agent, &["h1", "h2"]).await;
     let inhabitants = start_stubborn(&hosts).await;
     assert!(agent.remains().len() >= 9, "{:?}", agent.remains());
     drop(client);
@@ -311,8 +314,7 @@ async fn reset_undoes_what_a_killed_agent_left_and_nothing_of_the_living() {
         return;
     }
     let mut agent = Agent::start(&[]);
-    let mut client = agent.client().await;
-    let hosts = build(&mut client, &["h1", "h2"]).await;
+    let hosts = build(&agent, &["h1", "h2"]).await;
     let inhabitants = start_stubborn(&hosts).await;
     let living = agent.reset();
     assert_eq!(living.removed, [""; 0]);
@@ -337,8 +339,7 @@ async fn reset_undoes_what_dead_agents_left_when_nobody_of_the_run_lives() {
         return;
     }
     let mut agent = Agent::start(&[]);
-    let mut client = agent.client().await;
-    let hosts = build(&mut client, &["h1"]).await;
+    let hosts = build(&agent, &["h1"]).await;
     let inhabitants = start_stubborn(&hosts).await;
     // The agent of the host first, so that it cannot clean up.
     let ledger = agent.file(&format!("state/ledger/{}.jsonl", agent.run));
@@ -361,6 +362,29 @@ async fn reset_undoes_what_dead_agents_left_when_nobody_of_the_run_lives() {
     assert!(alive(&inhabitants).is_empty(), "{:?}", alive(&inhabitants));
 }
 
+/// Neither one on this machine itself nor one in a namespace.
+#[tokio::test]
+async fn the_agent_of_a_host_does_not_have_the_service_that_makes_testbeds() {
+    let refused = |mut machine: MachineClient<Channel>| async move {
+        let request = BuildTestbedRequest::default();
+        machine.build_testbed(request).await.unwrap_err().code()
+    };
+    let alone = Agent::start(&["--host", "h1"]);
+    assert_eq!(refused(alone.machine().await).await, Code::Unimplemented);
+    assert!(alone.client().await.hello(HelloRequest {}).await.is_ok());
+    if !has_root("the_agent_of_a_host_does_not_have_the_service_that_makes_testbeds") {
+        return;
+    }
+    let agent = Agent::start(&[]);
+    let hosts = build(&agent, &["h1"]).await;
+    let of_host = MachineClient::new(channel(Path::new(&hosts[0].agent_socket)).await);
+    assert_eq!(refused(of_host).await, Code::Unimplemented);
+    // The machine's agent has it, and no components.
+    assert_eq!(refused(agent.machine().await).await, Code::AlreadyExists);
+    let refused = stop(&mut agent.client().await, 1.0).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+}
+
 #[tokio::test]
 async fn a_testbed_that_cannot_be_made_says_why_and_leaves_nothing() {
     if !has_root("a_testbed_that_cannot_be_made_says_why_and_leaves_nothing") {
@@ -368,6 +392,7 @@ async fn a_testbed_that_cannot_be_made_says_why_and_leaves_nothing() {
     }
     let agent = Agent::start(&[]);
     let mut client = agent.client().await;
+    let mut machine = agent.machine().await;
     let request = |mtu| BuildTestbedRequest {
         hosts: vec!["h1".to_owned()],
         data_network: "10.77.0.0/24".to_owned(),
@@ -377,11 +402,11 @@ async fn a_testbed_that_cannot_be_made_says_why_and_leaves_nothing() {
     };
     let mut wrong = request(0);
     wrong.data_network = "10.77.0.1/24".to_owned();
-    let refused = client.build_testbed(wrong).await.unwrap_err();
+    let refused = machine.build_testbed(wrong).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("10.77.0.0/24?"), "{}", refused.message());
     // Smaller than any Ethernet device allows: the kernel refuses.
-    let refused = client.build_testbed(request(10)).await.unwrap_err();
+    let refused = machine.build_testbed(request(10)).await.unwrap_err();
     let wanted = "link d1 to data0: Invalid argument";
     assert!(refused.message().contains(wanted), "{}", refused.message());
     client.shutdown(ShutdownRequest {}).await.unwrap();

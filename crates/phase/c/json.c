@@ -311,13 +311,14 @@ static const char *behind_value(const char *text)
     return text;
 }
 
-/* The next member's key behind `{` or a member's value; NULL at the object's end. */
-static const char *next_key(const char *text)
+/* The next member's key or item, behind what opens an object or array or behind a value; NULL at its
+ * end. */
+static const char *next_part(const char *text)
 {
     text = loopscope_json_root(text);
     if (*text == ',')
         text = loopscope_json_root(text + 1);
-    return *text == '}' ? NULL : text;
+    return *text == '}' || *text == ']' ? NULL : text;
 }
 
 static const char *value_of(const char *key)
@@ -332,24 +333,37 @@ const char *loopscope_json_member(const char *value, const char *key)
 
     if (value == NULL || *value != '{')
         return NULL;
-    for (const char *at = next_key(value + 1); at != NULL;) {
+    for (const char *at = next_part(value + 1); at != NULL;) {
         const char *member = value_of(at);
         if (loopscope_json_equals(at, key))
             found = member;
-        at = next_key(behind_value(member));
+        at = next_part(behind_value(member));
     }
     return found;
 }
 
-bool loopscope_json_each(const char *value, bool (*check)(const char *member))
+bool loopscope_json_each(const char *value, bool (*check)(const char *part))
 {
-    for (const char *at = next_key(value + 1); at != NULL;) {
-        const char *member = value_of(at);
-        if (!check(member))
+    bool is_array = *value == '[';
+
+    for (const char *at = next_part(value + 1); at != NULL;) {
+        const char *part = is_array ? at : value_of(at);
+        if (!check(part))
             return false;
-        at = next_key(behind_value(member));
+        at = next_part(behind_value(part));
     }
     return true;
+}
+
+const char *loopscope_json_item(const char *value, size_t index)
+{
+    const char *at;
+
+    if (value == NULL || *value != '[')
+        return NULL;
+    for (at = next_part(value + 1); at != NULL && index > 0; index--)
+        at = next_part(behind_value(at));
+    return at;
 }
 
 /* Writes the character at *at as UTF-8, steps over it and returns its length; 0 at the quote. */

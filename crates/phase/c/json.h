@@ -30,13 +30,17 @@ const char *loopscope_json_root(const char *text);
 /* The last member called key; NULL where the value is no object or has none. NULL is allowed. */
 const char *loopscope_json_member(const char *value, const char *key);
 
+/* The item of an array at index; NULL where the value is no array or has none. NULL is allowed. */
+const char *loopscope_json_item(const char *value, size_t index);
+
 /* Whether the value is a string equal to text. */
 bool loopscope_json_equals(const char *value, const char *text);
 
 /*
- * Calls check on every member's value of an object until it returns false; whether it never did.
+ * Calls check on every member's value of an object or item of an array until it returns false;
+ * whether it never did.
  */
-bool loopscope_json_each(const char *value, bool (*check)(const char *member));
+bool loopscope_json_each(const char *value, bool (*check)(const char *part));
 
 enum loopscope_json_result { LOOPSCOPE_JSON_OK, LOOPSCOPE_JSON_TYPE, LOOPSCOPE_JSON_SIZE };
 

@@ -328,13 +328,6 @@ const char *loopscope_phase_host(const struct loopscope_phases *p)
     return p->host;
 }
 
-static bool is_peer(const char *value)
-{
-    return begins(value, '{') && begins(loopscope_json_member(value, "host"), '"') &&
-           begins(loopscope_json_member(value, "address"), '"') &&
-           begins(loopscope_json_member(value, "values"), '{');
-}
-
 /* Sleeps until CLOCK_MONOTONIC has this value; its value afterwards. The kernel may add the thread's
  * timer slack to a sleep, 50 us by default: here it adds none. */
 static int64_t wait_until(int64_t start_ns)

@@ -36,6 +36,7 @@ struct loopscope_phases {
 #define fail loopscope_phase_fail
 #define member loopscope_phase_member
 #define begins loopscope_phase_begins
+#define is_peer loopscope_phase_is_peer
 #define open_session loopscope_phase_open_session
 #define say_hello loopscope_phase_say_hello
 
@@ -47,6 +48,9 @@ const char *member(const struct loopscope_phases *p, const char *key);
 
 /* Whether there is a value, and it begins with this character. */
 bool begins(const char *value, char first);
+
+/* Whether the value is a peer of a phase message. */
+bool is_peer(const char *value);
 
 /* loopscope_phase_connect() up to the configuration. */
 int open_session(struct loopscope_phases **phases, const char *const *names, int argc,

@@ -65,6 +65,23 @@ int loopscope_phase_config_bool(struct loopscope_phases *p, const char *key, int
     return converted(p, loopscope_json_bool(value, to), key, value, "true or false");
 }
 
+static bool is_text(const char *value)
+{
+    return begins(value, '"');
+}
+
+bool is_peer(const char *value)
+{
+    const char *addresses = loopscope_json_member(value, "addresses");
+
+    if (addresses != NULL &&
+        (!begins(addresses, '[') || !loopscope_json_each(addresses, is_text)))
+        return false;
+    return begins(value, '{') && is_text(loopscope_json_member(value, "host")) &&
+           is_text(loopscope_json_member(value, "address")) &&
+           begins(loopscope_json_member(value, "values"), '{');
+}
+
 /* 1 and the peer; 0 where there is none; -1 outside a phase. */
 static int find_peer(struct loopscope_phases *p, const char *component, const char **peer)
 {
@@ -97,6 +114,22 @@ int loopscope_phase_peer(struct loopscope_phases *p, const char *component, char
         return found;
     value = loopscope_json_member(value, "address");
     return converted(p, loopscope_json_string(value, to, size), "address", value, "a string");
+}
+
+int loopscope_phase_peer_address(struct loopscope_phases *p, const char *component, size_t index,
+                                 char *to, size_t size)
+{
+    const char *value = NULL;
+    int found = find_peer(p, component, &value);
+    if (found != 1)
+        return found;
+    value = loopscope_json_member(value, "addresses");
+    if (value == NULL)
+        return index == 0 ? loopscope_phase_peer(p, component, to, size) : 0;
+    value = loopscope_json_item(value, index);
+    if (value == NULL)
+        return 0;
+    return converted(p, loopscope_json_string(value, to, size), "addresses", value, "a string");
 }
 
 int loopscope_phase_peer_str(struct loopscope_phases *p, const char *component, const char *name,

@@ -40,6 +40,8 @@ pub struct Peer {
     pub host: String,
     /// The host's address on the data network.
     pub address: String,
+    /// All addresses of the host there, IPv4 and IPv6, `address` first.
+    pub addresses: Vec<String>,
     /// What it has published so far.
     pub values: Map<String, Value>,
 }
@@ -104,11 +106,21 @@ pub(crate) fn read(line: &[u8]) -> Result<FromAgent, PhaseError> {
 
 fn peer(value: Value) -> Result<Peer, String> {
     let Value::Object(mut peer) = value else { return Err("a peer that is no object".into()) };
+    let address = text(&mut peer, "address")?;
     Ok(Peer {
         host: text(&mut peer, "host")?,
-        address: text(&mut peer, "address")?,
+        addresses: addresses(&mut peer, &address)?,
+        address,
         values: object(&mut peer, "values")?,
     })
+}
+
+fn addresses(peer: &mut Map<String, Value>, address: &str) -> Result<Vec<String>, String> {
+    let wrong = || "no list of strings as `addresses`".to_owned();
+    match peer.remove("addresses") {
+        None => Ok(vec![address.to_owned()]),
+        Some(all) => serde_json::from_value(all).map_err(|_| wrong()),
+    }
 }
 
 fn text(message: &mut Map<String, Value>, key: &str) -> Result<String, String> {

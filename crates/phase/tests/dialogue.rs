@@ -23,6 +23,9 @@ mod program {
         let port = peer.and_then(|p| p.values.get("port")?.as_i64()).unwrap_or(-1);
         let label = peer.and_then(|p| p.values.get("label")?.as_str()).unwrap_or("none");
         println!("to {to} at {address}:{port} ({label})");
+        for address in peer.map_or(&[][..], |p| &p.addresses) {
+            println!("address {address}");
+        }
         Ok(())
     }
 
@@ -228,7 +231,7 @@ fn phase(name: &str, measured: bool) -> String {
     format!(
         r#"{{"type": "phase", "phase": "{name}", "measured": {measured}, "peers": {{
             "node1": {{"host": "h2", "address": "10.77.0.2", "values": {{}}}},
-            "node2": {{"host": "h3", "address": "10.77.0.3", "new": {{}}, "values": {{"x": [{{"port": 1}}], "port": 40123, "label": "\u00fc\ud83d\ude42\n"}}}}}}}}"#
+            "node2": {{"host": "h3", "address": "10.77.0.3", "addresses": [ "10.77.0.3" , "fd00::3"], "new": {{}}, "values": {{"x": [{{"port": 1}}], "port": 40123, "label": "\u00fc\ud83d\ude42\n"}}}}}}}}"#
     )
     .replace('\n', " ")
 }
@@ -311,6 +314,8 @@ fn a_whole_run() {
             "phase connect",
             "to node2 at 10.77.0.3:40123 (ü🙂",
             ")",
+            "address 10.77.0.3",
+            "address fd00::3",
             "phase run",
             "count 10000 period 2ms share 0.125 fast 1 measured 1",
         ]
@@ -503,6 +508,8 @@ fn an_agent_that_breaks_the_protocol_is_refused() {
         r#"{"type":"phase","phase":"run","measured":false,"peers":[]}"#,
         r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":5,"values":{}}}}"#,
         r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":"1"}}}"#,
+        r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":"1","addresses":"1","values":{}}}}"#,
+        r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":"1","addresses":["1",2],"values":{}}}}"#,
     ] {
         let said = same_of(&LANGUAGES[..3], "{}", &[], |agent| {
             agent.send(bad);

@@ -25,9 +25,9 @@ def services(experiment: Experiment, addresses: Mapping[str, str]) -> list[Compo
     ``addresses``: of hosts, where other hosts reach them. Those that are homes have to be there
     before a program asks for one of their channels elsewhere, and come first.
     """
-    hosts = _hosts(experiment)
+    every = hosts(experiment)
     key = secrets.token_hex(_KEY_BYTES)
-    return [_service(experiment, host, addresses, key) for host in hosts]
+    return [_service(experiment, host, addresses, key) for host in every]
 
 
 def variables(experiment: Experiment, host: str, run_id: str) -> dict[str, str]:
@@ -36,12 +36,12 @@ def variables(experiment: Experiment, host: str, run_id: str) -> dict[str, str]:
     The socket has a name without a file, of the host's network namespace. Where several hosts
     share one, theirs differ.
     """
-    if host not in _hosts(experiment):
+    if host not in hosts(experiment):
         return {}
     return {_VARIABLE: f"@loopscope-stm-{run_id}-{host}"}
 
 
-def _hosts(experiment: Experiment) -> list[str]:
+def hosts(experiment: Experiment) -> list[str]:
     """The hosts that have a service: homes first."""
     if not experiment.channels:
         return []
@@ -54,7 +54,7 @@ def _service(
 ) -> Component:
     channels = [each for each in experiment.channels if each.home == host]
     config = channels_document(channels)
-    if len(_hosts(experiment)) > 1:
+    if len(hosts(experiment)) > 1:
         config |= _shared(experiment, host, addresses, key)
     return Component(
         name=service(host),

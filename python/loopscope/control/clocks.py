@@ -18,8 +18,9 @@ from loopscope.control.router import NAME as ROUTER
 from loopscope.experiment import ClockExchange, Clocks, quantity
 from loopscope.provider import CLOCK, DATA, AgentError, AgentLost, Host, Network
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.addresses import Family, family, of_one_family
 
-ANY_ADDRESS = "0.0.0.0"
+ANY_ADDRESS: dict[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}
 # Between looks at the clocks that a run waits for.
 GATE_S = 0.05
 
@@ -44,13 +45,23 @@ class HostClocks:
         each: _AskEach,
         links_at_hosts: bool,
     ) -> None:
-        """``links_at_hosts``: links are emulated at the hosts' own addresses."""
+        """``links_at_hosts``: links are emulated at the hosts' own addresses.
+
+        Raises TestbedError where hosts have no addresses at which they can probe each other.
+        """
         self._exchange = exchange
         self._settings = settings
         self._hosts = hosts
         self._progress = progress
         self._each = each
         self._past_links = links_at_hosts and not self._on_data
+        # By network and host.
+        self._addresses: dict[Network, dict[str, str]] = {}
+        reference, *_ = hosts.values()
+        for network in {self._network(host): None for host in hosts.values()}:
+            others = [each for each in hosts.values() if self._network(each) == network]
+            probing = {each.name: each for each in (reference, *others)}
+            self._addresses[network] = of_one_family(probing.values(), network, "clock probes")
         self._running: list[Host] = []
         self._began: float | None = None
         self._followers = [host for host in list(hosts.values())[1:] if host.name != ROUTER]
@@ -72,8 +83,9 @@ class HostClocks:
         self._progress.stage("synchronising clocks")
         self._began = time.monotonic()
         # The router itself has no data link: it is answered on the other network.
-        networks = {self._network(host) for host in self._hosts.values()}
-        address = ANY_ADDRESS if len(networks) > 1 else self._probed_at(reference)
+        address = self._probed_at(reference)
+        if len(self._addresses) > 1:
+            address = ANY_ADDRESS[family(address)]
         # A key is for two hosts in this run: nobody else can pass for one of them.
         root = Root()
         steps = {name: (step.at_ns, step.by_ns) for name, step in self._settings.realtime.items()}
@@ -104,7 +116,7 @@ class HostClocks:
                 unreached[host.name] = error.what
 
         async def begin(host: Host) -> None:
-            its = reference.addresses[self._network(host)]
+            its = self._addresses[self._network(host)][reference.name]
             number = next(self._numbers)
             async with self._first_bursts:
                 if unreached:
@@ -133,7 +145,7 @@ class HostClocks:
         lines = []
         for name, what in why.items():
             network = self._network(self._hosts[name])
-            its, to = self._hosts[name].addresses[network], reference.addresses[network]
+            its, to = (self._addresses[network][each] for each in (name, reference.name))
             lines.append(
                 f"host {name} ({its}) exchanges no clock probes with the reference, host "
                 f"{reference.name} (UDP {endpoint(to, port)}), on the {network} network: "
@@ -156,7 +168,7 @@ class HostClocks:
         return DATA if self._on_data and DATA in host.addresses else CLOCK
 
     def _probed_at(self, host: Host) -> str:
-        return host.addresses[self._network(host)]
+        return self._addresses[self._network(host)][host.name]
 
     async def start_mesh(self) -> None:
         """Has followers probe each other too.

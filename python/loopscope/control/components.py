@@ -259,17 +259,20 @@ class Components:
             self._changed.notify_all()
         return missed
 
-    def peers(self, address: Callable[[str], str]) -> dict[str, Any]:
+    def peers(self, addresses: Callable[[str], Sequence[str]]) -> dict[str, Any]:
         """The peers of a phase message: where each component is and what it has published."""
-        return {
-            name: {
+
+        def peer(state: State) -> dict[str, Any]:
+            preferred, *others = addresses(state.spec.host)
+            several = {"addresses": [preferred, *others]} if others else {}
+            return {
                 "host": state.spec.host,
-                "address": address(state.spec.host),
+                "address": preferred,
+                **several,
                 "values": state.values,
             }
-            for name, state in self.states.items()
-            if not emulates(name)
-        }
+
+        return {name: peer(state) for name, state in self.states.items() if not emulates(name)}
 
     async def barrier(self, phase: str, limit: Limit, waiting: Callable[[], Sequence[str]]) -> None:
         """Returns when ``waiting()`` is empty. Raises ComponentsFailed or PhaseTimedOut."""

@@ -21,7 +21,7 @@ from loopscope.provider import (
     DATA,
     AgentError,
     AgentLost,
-    Lack,
+    LackOfHosts,
     Provider,
     Request,
     TestbedError,
@@ -78,7 +78,7 @@ async def execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
-    lacks: Callable[[Sequence[Lack]], None],
+    lacks: Callable[[Sequence[LackOfHosts]], None],
     collection: Collection,
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
@@ -105,7 +105,7 @@ async def _execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
-    lacks: Callable[[Sequence[Lack]], None],
+    lacks: Callable[[Sequence[LackOfHosts]], None],
     collection: Collection,
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
@@ -115,10 +115,15 @@ async def _execute(
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
-            if bed.lacking is not None:
-                lacks(bed.lacking)
-                router.check_mover(experiment, bed.lacking)
-            repeat = Repeat(experiment, bed, run_id, progress)
+            if (lacking := bed.lacking) is not None:
+                lacks(lacking)
+            try:
+                router.check_mover(experiment, bed.router)
+                repeat = Repeat(experiment, bed, run_id, progress)
+            except (RunFailed, TestbedError):
+                # What the agents have written until now is not left on machines.
+                await to_the_end(bed.fetch())
+                raise
             try:
                 phases = await repeat.run()
                 ended = True

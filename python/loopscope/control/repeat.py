@@ -36,6 +36,7 @@ from loopscope.provider import (
     Testbed,
 )
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.addresses import EMULATED_LINKS, DataAddresses, of_one_family
 from loopscope.provider.printable import printable
 from loopscope.provider.untrusted import UntrustedError
 from loopscope.strict_json import to_json
@@ -59,19 +60,25 @@ class Repeat:
         self._hosts = dict(bed.hosts)
         self._router: Host | None = None
         self._links: list[Component] = []
+        linked: dict[str, str] | None = None
         if bed.router is not None:
             self._links = [router.links(experiment, bed.router)]
             self._router = bed.router.host
             self._hosts[self._router.name] = self._router
         elif bed.links_at_hosts:
+            linked = of_one_family(bed.hosts.values(), DATA, EMULATED_LINKS)
             emulation = experiment.network.emulation
             if emulation is not None and emulation.router is not None:
                 name = emulation.router
-                self._links = [router.links_at_router(experiment, bed.hosts, name)]
+                self._links = [router.links_at_router(experiment, linked, name)]
             else:
-                self._links = router.links_at_senders(experiment, bed.hosts)
-        addresses = {name: host.addresses[DATA] for name, host in bed.hosts.items()}
-        self._channels = channels.services(experiment, addresses)
+                self._links = router.links_at_senders(experiment, linked)
+        serving = [bed.hosts[name] for name in channels.hosts(experiment)]
+        used = linked or of_one_family(serving, DATA, "channels of several hosts")
+        self._channels = channels.services(experiment, used)
+        addresses = DataAddresses(self._hosts, linked)
+        if apart := addresses.unreachable(each.host for each in experiment.components):
+            progress.note(apart)
         self._progress = progress
         self._desk_clock = DeskClock()
         self._components = Components(
@@ -80,6 +87,7 @@ class Repeat:
         self._stages = Stages(
             experiment,
             self._hosts,
+            addresses,
             self._components,
             self._streams_of,
             self._environment_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from loopscope.control.failure import RunFailed
@@ -16,7 +16,7 @@ from loopscope.experiment import (
     streams_document,
 )
 from loopscope.experiment.kernel_events import selected
-from loopscope.provider import DATA, Host, Lack, Router
+from loopscope.provider import Router
 
 # No name in an experiment file begins with _.
 LINKS = "_links"
@@ -31,12 +31,12 @@ def is_needed(experiment: Experiment) -> bool:
     return experiment.network.emulation is not None
 
 
-def check_mover(experiment: Experiment, lacking: Sequence[Lack]) -> None:
-    """Raises RunFailed where the hosts lack what the file has move packets."""
+def check_mover(experiment: Experiment, router: Router | None) -> None:
+    """Raises RunFailed where the router lacks what the file has move packets."""
     emulation = experiment.network.emulation
-    if emulation is None or emulation.mover != "xdp":
+    if emulation is None or emulation.mover != "xdp" or router is None:
         return
-    for lack in lacking:
+    for lack in router.host.lacking or ():
         if lack.what == AF_XDP:
             raise RunFailed(
                 f"the file has `mover: xdp`, and the hosts lack {AF_XDP} ({lack.why}): leave "
@@ -58,18 +58,18 @@ def links(experiment: Experiment, router: Router) -> Component:
     return _component(LINKS, router.host.name, links_document(experiment, ports))
 
 
-def links_at_senders(experiment: Experiment, hosts: Mapping[str, Host]) -> list[Component]:
-    """The components by which each host impairs what it sends."""
-    ports = [{"host": host.name, "ip": host.addresses[DATA]} for host in hosts.values()]
+def links_at_senders(experiment: Experiment, addresses: Mapping[str, str]) -> list[Component]:
+    """The components by which each host impairs what it sends to the hosts' addresses."""
+    ports = [{"host": host, "ip": address} for host, address in addresses.items()]
     return [
         _component(f"{LINKS}-{name}", name, links_document(experiment, ports, name))
-        for name in hosts
+        for name in addresses
     ]
 
 
-def links_at_router(experiment: Experiment, hosts: Mapping[str, Host], name: str) -> Component:
-    """The component by which a host impairs what it forwards."""
-    ports = [{"host": host.name, "ip": host.addresses[DATA]} for host in hosts.values()]
+def links_at_router(experiment: Experiment, addresses: Mapping[str, str], name: str) -> Component:
+    """The component by which a host impairs what it forwards to the hosts' addresses."""
+    ports = [{"host": host, "ip": address} for host, address in addresses.items()]
     return _component(f"{LINKS}-{name}", name, links_document(experiment, ports))
 
 

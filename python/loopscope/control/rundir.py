@@ -20,7 +20,7 @@ from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
 from loopscope.experiment import Experiment, Point
 from loopscope.files import write_whole
-from loopscope.provider import Lack
+from loopscope.provider import LackOfHosts
 from loopscope.provider.left_out import LeftOut, escaped, why_of_kind, why_of_path
 from loopscope.strict_json import from_json, to_json
 
@@ -62,7 +62,7 @@ class RunDirectory:
             "experiment": experiment.to_manifest(),
         }
         self._experiment = experiment
-        self._lacking: list[dict[str, str]] | None = None
+        self._lacking: list[dict[str, Any]] | None = None
         self._point: tuple[str, dict[str, Any]] = ("", {})
         self.describe()
         self._link_latest()
@@ -88,14 +88,17 @@ class RunDirectory:
         (self.path / point).mkdir(exist_ok=True)
         write_whole(self.path / point / POINT, _document(self._point[1]))
 
-    def lacks(self, progress: Progress, lacking: Sequence[Lack]) -> None:
+    def lacks(self, progress: Progress, lacking: Sequence[LackOfHosts]) -> None:
         """Writes into the manifest what the hosts cannot do, and shows it once in a run."""
         if self._lacking is not None:
             return
-        self._lacking = [asdict(each) for each in lacking]
+        self._lacking = [{**asdict(each.lack), "hosts": list(each.hosts)} for each in lacking]
         self.describe(lacking=self._lacking)
         for each in lacking:
-            progress.note(f"hosts lack {each.what} ({each.why}): {each.cost}")
+            who = "hosts lack"
+            if not each.everywhere:
+                who = f"{', '.join(each.hosts)} lack{'s' if len(each.hosts) == 1 else ''}"
+            progress.note(f"{who} {each.lack.what} ({each.lack.why}): {each.lack.cost}")
 
     @contextmanager
     def being_made(self, progress: Progress) -> Iterator[None]:

@@ -19,8 +19,9 @@ from loopscope.experiment import (
     PhasesReady,
     PortReady,
 )
-from loopscope.provider import DATA, AgentError, AgentLost, Host
+from loopscope.provider import AgentError, AgentLost, Host
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.addresses import DataAddresses, Family
 from loopscope.provider.patience import within
 from loopscope.strict_json import to_json
 
@@ -45,6 +46,7 @@ class Stages:
         self,
         experiment: Experiment,
         hosts: Mapping[str, Host],
+        addresses: DataAddresses,
         components: Components,
         streams: Callable[[Component], str],
         environment: Callable[[Component], dict[str, str]],
@@ -52,6 +54,7 @@ class Stages:
     ) -> None:
         self._experiment = experiment
         self._hosts = hosts
+        self._addresses = addresses
         self._components = components
         self._streams = streams
         self._environment = environment
@@ -109,7 +112,7 @@ class Stages:
             if c.after.get(phase.name) or (c.allow_failure and c.start == phase.name)
         ]
         now = [c for c in every if c not in late]
-        common = to_json(self._peers())
+        common = self._peers()
         together: list[Component] = []
 
         async def now_ones() -> None:
@@ -118,7 +121,7 @@ class Stages:
             await self._greeted(starting, phase, limit)
             together.extend(c for c in now if self._takes_part(c, phase))
             start_ns = await self._start_ns(phase)
-            await _together(*(self._enter(c, phase, common, start_ns) for c in together))
+            await _together(*(self._enter(c, phase, common[c.host], start_ns) for c in together))
 
         async def late_one(spec: Component) -> None:
             await self._wait_for_those_before(spec, phase, limit)
@@ -127,7 +130,7 @@ class Stages:
                 await self._greeted([spec], phase, limit)
             if self._takes_part(spec, phase):
                 # With what the others have published in this phase.
-                await self._enter(spec, phase, to_json(self._peers()))
+                await self._enter(spec, phase, self._peers()[spec.host])
 
         await _together(now_ones(), *map(late_one, late))
         if phase.common_start_ns is not None:
@@ -283,8 +286,15 @@ class Stages:
             await self._components.raise_failure(phase.name, lambda: [])
             raise
 
-    def _peers(self) -> dict[str, Any]:
-        return self._components.peers(lambda host: self._hosts[host].addresses[DATA])
+    def _peers(self) -> dict[str, str]:
+        """The peers as they are now, in JSON, by the host whose programs get them."""
+        views = {host: self._addresses.view(host) for host in self._hosts}
+
+        def seen(view: frozenset[Family]) -> str:
+            return to_json(self._components.peers(lambda host: self._addresses.seen(host, view)))
+
+        made = {view: seen(view) for view in set(views.values())}
+        return {host: made[view] for host, view in views.items()}
 
     def _takes_part(self, spec: Component, phase: Phase) -> bool:
         state = self._state(spec)

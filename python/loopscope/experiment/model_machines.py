@@ -55,6 +55,27 @@ class IpAddress(Rule):
 
 
 @dataclass(frozen=True)
+class IpAddresses(Rule):
+    """An IPv4 or IPv6 address or a list of them."""
+
+    def read(self, value: object, names: Names) -> tuple[str, ...]:
+        one = IpAddress()
+        if not isinstance(value, list):
+            return (one.read(value, names),)
+        if not value:
+            wrong("this list is empty: give an address, or remove the key")
+        addresses = tuple(one.read(each, names) for each in value)
+        for number, address in enumerate(addresses):
+            if address in addresses[:number]:
+                wrong(f"{address} is there twice")
+        return addresses
+
+    def schema(self) -> JsonSchema:
+        one = IpAddress().schema()
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
 class FilePattern(Rule):
     """A file or folder in this file's folder, or a pattern with ``*``."""
 
@@ -96,14 +117,18 @@ class Machine(Section):
         description="File of the private key; ~ is the home folder. Default: those that ssh finds, "
         "those of an ssh-agent among them.",
     )
-    data: Annotated[str, IpAddress()] | None = Field(
+    data: Annotated[tuple[str, ...], IpAddresses()] | None = Field(
         default=None,
-        description="Its IP address on the network of the messages, which the other programs get. "
-        "Default: the one that the ssh connection arrives at.",
+        description="Its IP address on the network of the messages, which the other programs get, "
+        "or several, the preferred one first. Programs use the first one of the family, IPv4 or "
+        "IPv6, that all hosts have, and can see the others. Default: the one that the ssh "
+        "connection arrives at.",
     )
-    clock: Annotated[str, IpAddress()] | None = Field(
+    clock: Annotated[tuple[str, ...], IpAddresses()] | None = Field(
         default=None,
-        description="Its IP address on the network of the clock probes. Default: as `data`.",
+        description="Its IP address on the network of the clock probes, or several, the preferred "
+        "one first. The probes use the first one of the family, IPv4 or IPv6, that all hosts have. "
+        "Default: as `data`.",
     )
     become: Literal["sudo"] | None = Field(
         default=None,
@@ -122,7 +147,9 @@ class Machine(Section):
 
 
 def check_machines(at: Place) -> None:
-    """Refuses what only a network that is made for the run can have."""
+    """Refuses what only a network that is made for the run can have, and probes without a way."""
+    if at.text_at("testbed") == "ssh":
+        _check_families(at)
     network = at.get("network")
     if network is None:
         return
@@ -154,3 +181,30 @@ def check_machines(at: Place) -> None:
             f"mover: {mover} is for testbed local: a machine of testbed ssh impairs what it sends "
             "by tap; use mover: auto"
         )
+
+
+def _check_families(at: Place) -> None:
+    """Refuses addresses for clock probes of which no family is common to all hosts.
+
+    Where the file leaves the addresses of a host open, the run finds out.
+    """
+    key = "data" if at.text_at("clock", "network") == "data" else "clock"
+    common, seen = {4, 6}, []
+    for host in at.elements("hosts"):
+        machine = at.get("machines", host.text or "")
+        given = machine and (machine.get(key) or machine.get("data"))
+        if not given:
+            return
+        try:
+            texts = [each.text for each in given.elements()] or [given.text]
+            versions = {ip_address(text or "").version for text in texts}
+        except ValueError:
+            return
+        seen.append(f"{' and '.join(f'IPv{each}' for each in sorted(versions))} on {host.text}")
+        if not common & versions:
+            given.report(
+                "clock probes need addresses of a family that all hosts have, and there are "
+                f"{', '.join(seen)}: `{key}` takes a list, so add one of the other family"
+            )
+            return
+        common &= versions

@@ -172,9 +172,10 @@ class ClockExchange:
 class Machine:
     """How the machine of a host is reached over SSH; None: as ssh has it.
 
-    ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes,
-    None: the one that the SSH connection arrives at. ``become``: ``sudo``, by which its agent gets
-    rights that its user does not have, or None. At most ``quota_bytes`` are taken from it.
+    ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes, the
+    preferred one first; empty: of ``data`` the one that the SSH connection arrives at, of ``clock``
+    those of ``data``. ``become``: ``sudo``, by which its agent gets rights that its user does not
+    have, or None. At most ``quota_bytes`` are taken from it.
     """
 
     address: str
@@ -182,8 +183,8 @@ class Machine:
     port: int | None = None
     jump: str | None = None
     key: str | None = None
-    data: str | None = None
-    clock: str | None = None
+    data: tuple[str, ...] = ()
+    clock: tuple[str, ...] = ()
     become: str | None = None
     quota_bytes: int = 16 * 10**9
 

@@ -205,7 +205,8 @@ def _clocks(clocks: str | model_clocks.SyntheticClocks) -> plan.Clocks:
 def _machine(host: str, machine: model_machines.Machine | None) -> plan.Machine:
     if machine is None:
         return plan.Machine(host)
-    return _same(plan.Machine, machine, address=machine.address or host)
+    data, clock = machine.data or (), machine.clock or ()
+    return _same(plan.Machine, machine, address=machine.address or host, data=data, clock=clock)
 
 
 def _component(

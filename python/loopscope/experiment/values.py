@@ -102,6 +102,7 @@ EXAMPLES: Final = {
     "Destination": "robot1.local",
     "FilePattern": "config/*.yaml",
     "IpAddress": "192.168.1.11",
+    "IpAddresses": "[192.168.1.11, 'fd00::11']",
     "Command": "./loop sensor 5000",
     "Entity": "loop:sent",
     "Event": "sensor/loop:sent",

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
-from google.protobuf.message import DecodeError
-
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.printable import printable
-from loopscope.provider.untrusted import LONGEST_TEXT, clean
+from loopscope.provider.connection import AgentError, AgentLost, Connection
 from loopscope.strict_json import to_json
 
-SERVICE = "/loopscope.agent.v1.Agent"
-MAX_MESSAGE = 64 << 20
+__all__ = ["Agent", "AgentError", "AgentLost"]
+
+SERVICE = "loopscope.agent.v1.Agent"
 # What a component publishes is the largest.
 MAX_EVENT = 2 << 20
 # How old a sign of life may be when it comes: agents over ssh send one each second.
@@ -26,40 +21,7 @@ SIGN_AGE_NS = 1_000_000_000
 EACH_EVENT = 64
 
 
-class AgentError(Exception):
-    """An agent refused or failed a request; ``what`` is the agent's own text."""
-
-    def __init__(self, host: str, what: str) -> None:
-        self.host = host
-        self._what = what
-        super().__init__(host, what)
-
-    @property
-    def what(self) -> str:
-        """Why, without the host."""
-        return self._what
-
-    def __str__(self) -> str:
-        return f"host {self.host}: {self.what}"
-
-
-class AgentLost(AgentError):
-    """The connection to an agent has ended.
-
-    The provider of the host may know why only a moment later, so the text is made when it is read.
-    """
-
-    def __init__(self, host: str, why: Callable[[], str]) -> None:
-        super().__init__(host, "")
-        self._why = why
-
-    @property
-    def what(self) -> str:
-        """Why, without the host."""
-        return self._why()
-
-
-class Agent:
+class Agent(Connection):
     """A host's agent. Every method raises AgentError with what the agent said."""
 
     def __init__(
@@ -77,58 +39,14 @@ class Agent:
 
         ``quota_bytes``: the events of a run are at most so large together.
         """
-        self.host = host
+        super().__init__(host, socket, SERVICE, pb, lost)
         self._quota_bytes = quota_bytes
-        self._why_lost = lost
         self._sign_ns = sign_ns
-        self._answered_ns = 0
-        # Rust's http refuses the default authority, which is the socket's escaped path.
-        options = [
-            ("grpc.default_authority", "localhost"),
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-        ]
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
-
-    def lost(self) -> AgentLost:
-        """The error that the connection has ended."""
-        return AgentLost(self.host, self._why_lost)
 
     @property
     def alive_ns(self) -> int:
         """The agent was alive at this instant of CLOCK_MONOTONIC here, or later; 0: unknown."""
-        return max(self._answered_ns, self._sign_ns() - SIGN_AGE_NS, 0)
-
-    async def close(self) -> None:
-        """Closes the connection; the agent itself goes on."""
-        await self._channel.close()
-
-    async def _ask(self, method: str, request: Any, timeout: float) -> Any:
-        call: Any = self._channel.unary_unary(f"{SERVICE}/{method}", request_serializer=_serialised)
-        asked_ns = time.monotonic_ns()
-        try:
-            content = await call(request, timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                what = f"its agent has not answered {method} within {timeout:g} s"
-                raise AgentError(self.host, what) from None
-            raise self._error(error) from None
-        # It answered after it was asked.
-        self._answered_ns = max(self._answered_ns, asked_ns)
-        return self._parsed(getattr(pb, f"{method}Reply"), content)
-
-    def _parsed(self, kind: Any, content: bytes) -> Any:
-        """A message of the agent, fit to be used and shown.
-
-        grpc would print a traceback where it cannot be read, and return None.
-        """
-        try:
-            message = kind.FromString(content)
-        except DecodeError:
-            raise AgentError(
-                self.host, f"its agent sends what is no {kind.DESCRIPTOR.name}"
-            ) from None
-        clean(message)
-        return message
+        return max(self.answered_ns, self._sign_ns() - SIGN_AGE_NS, 0)
 
     async def hello(self) -> tuple[str, str]:
         """Has the host describe its environment in its env.json.
@@ -136,35 +54,24 @@ class Agent:
         The agent's version, and why its counter is not the one that is best; empty: it is, or was
         asked for.
         """
-        reply: pb.HelloReply = await self._ask("Hello", pb.HelloRequest(), 30)
+        reply: pb.HelloReply = await self.ask("Hello", pb.HelloRequest(), 30)
         return reply.version, reply.counter_note
-
-    async def build_testbed(self, request: pb.BuildTestbedRequest) -> pb.BuildTestbedReply:
-        """Makes the hosts of a local testbed, and its router where one is asked for."""
-        reply: pb.BuildTestbedReply = await self._ask("BuildTestbed", request, 60)
-        return reply
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         """Everything that happens to the host's components, until the agent ends."""
         taken = 0
-        try:
-            call: Any = self._channel.unary_stream(
-                f"{SERVICE}/Watch", request_serializer=_serialised
-            )
-            async for content in call(pb.WatchRequest()):
-                size = len(content)
-                taken += size + EACH_EVENT
-                if size > MAX_EVENT:
-                    raise AgentError(self.host, f"its agent reports {size} bytes at once")
-                if self._quota_bytes is not None and taken > self._quota_bytes:
-                    raise AgentError(
-                        self.host,
-                        f"its agent has reported more than {self._quota_bytes} bytes: `quota` of "
-                        "its machine allows more",
-                    )
-                yield self._parsed(pb.Event, content)
-        except grpc.aio.AioRpcError as error:
-            raise self._error(error) from None
+        async for content in self.stream("Watch", pb.WatchRequest()):
+            size = len(content)
+            taken += size + EACH_EVENT
+            if size > MAX_EVENT:
+                raise AgentError(self.host, f"its agent reports {size} bytes at once")
+            if self._quota_bytes is not None and taken > self._quota_bytes:
+                raise AgentError(
+                    self.host,
+                    f"its agent has reported more than {self._quota_bytes} bytes: `quota` of "
+                    "its machine allows more",
+                )
+            yield self.parsed(pb.Event, content)
 
     async def start_clock_reference(
         self,
@@ -187,7 +94,7 @@ class Agent:
         request = pb.StartClockRequest(
             reference=reference, key=root, realtime_step=step, past_links=past_links
         )
-        answering: int = (await self._ask("StartClock", request, 10)).port
+        answering: int = (await self.ask("StartClock", request, 10)).port
         return answering
 
     async def start_clock_follower(
@@ -221,12 +128,12 @@ class Agent:
         request = pb.StartClockRequest(
             follower=follower, key=key, realtime_step=step, past_links=past_links
         )
-        answered: int = (await self._ask("StartClock", request, 30)).answered
+        answered: int = (await self.ask("StartClock", request, 30)).answered
         return answered
 
     async def read_clock(self) -> pb.ReadClockReply:
         """Status and maximum error of the host's time now."""
-        reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
+        reply: pb.ReadClockReply = await self.ask("ReadClock", pb.ReadClockRequest(), 10)
         return reply
 
     async def answer_peers(self, root: bytes, port: int | None) -> int:
@@ -235,21 +142,21 @@ class Agent:
         ``port``: the one to answer on, None: any.
         """
         request = pb.AnswerPeersRequest(key=root, port=port or 0)
-        answering: int = (await self._ask("AnswerPeers", request, 10)).port
+        answering: int = (await self.ask("AnswerPeers", request, 10)).port
         return answering
 
     async def probe_peers(self, peers: Sequence[pb.ClockPeer], rate_hz: float) -> None:
         """Has the host probe others besides the reference, each ``rate_hz`` times a second."""
-        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=peers, rate_hz=rate_hz), 10)
+        await self.ask("ProbePeers", pb.ProbePeersRequest(peers=peers, rate_hz=rate_hz), 10)
 
     async def stop_peers(self) -> Sequence[pb.PeerEnd]:
         """Ends that with a last burst; what came of each."""
-        reply: pb.StopPeersReply = await self._ask("StopPeers", pb.StopPeersRequest(), 30)
+        reply: pb.StopPeersReply = await self.ask("StopPeers", pb.StopPeersRequest(), 30)
         return list(reply.peers)
 
     async def stop_clock(self) -> pb.StopClockReply:
         """Ends probing with a last burst."""
-        reply: pb.StopClockReply = await self._ask("StopClock", pb.StopClockRequest(), 30)
+        reply: pb.StopClockReply = await self.ask("StopClock", pb.StopClockRequest(), 30)
         return reply
 
     async def start(
@@ -281,7 +188,7 @@ class Agent:
             user=user or "",
             output_limit=output_limit,
         )
-        pid: int = (await self._ask("Start", request, 30)).pid
+        pid: int = (await self.ask("Start", request, 30)).pid
         return pid
 
     async def enter_phase(
@@ -303,12 +210,12 @@ class Agent:
             peers_json=peers_json,
             start_global_ns=start_ns,
         )
-        await self._ask("EnterPhase", request, 10)
+        await self.ask("EnterPhase", request, 10)
 
     async def stop(self, components: Sequence[str] = (), grace_s: float = 2) -> None:
         """Ends components (none named: all) and waits until they are gone."""
         request = pb.StopRequest(components=list(components), grace_s=grace_s)
-        await self._ask("Stop", request, grace_s + 30)
+        await self.ask("Stop", request, grace_s + 30)
 
     async def trigger(self, stream: str, host: str = "") -> bool:
         """Triggers a flight recorder, ``""`` all, because ``host``'s was, ``""`` for a person.
@@ -316,16 +223,16 @@ class Agent:
         Whether any program's recorder was triggered now.
         """
         request = pb.TriggerRequest(stream=stream, host=host)
-        triggered: bool = (await self._ask("Trigger", request, 10)).triggered
+        triggered: bool = (await self.ask("Trigger", request, 10)).triggered
         return triggered
 
     async def departed(self, departures: pb.Departures) -> None:
         """Tells the host where a path ends of messages that departed where it begins."""
-        await self._ask("Departed", departures, 10)
+        await self.ask("Departed", departures, 10)
 
     async def finish_trace(self) -> pb.FinishTraceReply:
         """Closes the host's trace streams."""
-        reply: pb.FinishTraceReply = await self._ask("FinishTrace", pb.FinishTraceRequest(), 120)
+        reply: pb.FinishTraceReply = await self.ask("FinishTrace", pb.FinishTraceRequest(), 120)
         return reply
 
     async def start_kernel(
@@ -358,41 +265,27 @@ class Agent:
             histograms=histograms,
             filters=None if filters is None else pb.KernelFilters(**filters),
         )
-        reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
+        reply: pb.StartKernelReply = await self.ask("StartKernel", request, 60)
         return reply
 
     async def choose_kernel(self, classes: Iterable[str]) -> None:
         """Has these classes of the kernel's events recorded alone; returns when that is so."""
-        await self._ask("ChooseKernel", pb.ChooseKernelRequest(classes=classes), 60)
+        await self.ask("ChooseKernel", pb.ChooseKernelRequest(classes=classes), 60)
 
     async def keep_kernel(self, post_ns: int) -> None:
         """Has what is held of the kernel's events written, and what comes for ``post_ns``."""
-        await self._ask("KeepKernel", pb.KeepKernelRequest(post_ns=post_ns), 60)
+        await self.ask("KeepKernel", pb.KeepKernelRequest(post_ns=post_ns), 60)
 
     async def finish_kernel(self) -> pb.FinishKernelReply:
         """Ends that."""
         request = pb.FinishKernelRequest()
-        reply: pb.FinishKernelReply = await self._ask("FinishKernel", request, 120)
+        reply: pb.FinishKernelReply = await self.ask("FinishKernel", request, 120)
         return reply
 
     async def shutdown(self, timeout: float = 30) -> list[str]:
         """Undoes everything and ends the agent; what could not be undone."""
-        reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)
+        reply = await self.ask("Shutdown", pb.ShutdownRequest(), timeout)
         return list(reply.problems)
-
-    def _error(self, error: grpc.aio.AioRpcError) -> AgentError:
-        """The agent's message, or that it does not answer any more."""
-        if error.code() == grpc.StatusCode.UNAVAILABLE:
-            return self.lost()
-        details = printable((error.details() or "")[:LONGEST_TEXT])
-        # Some texts of agents begin with the host, as this error's does.
-        details = details.removeprefix(f"host {self.host}: ")
-        return AgentError(self.host, details or str(error.code().name))
-
-
-def _serialised(message: Any) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content
 
 
 def _step(step: tuple[int, int] | None) -> pb.RealtimeStep | None:

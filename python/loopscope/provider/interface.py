@@ -27,13 +27,26 @@ class TestbedError(Exception):
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Something that a host cannot do."""
+
+    what: str
+    why: str
+    cost: str
+    """What is done instead, or what does not work."""
+
+
+@dataclass(frozen=True)
 class Host:
     """A host that exists, and whose agent answers."""
 
     name: str
     agent: Agent
-    addresses: Mapping[Network, str]
-    """Its own IP address on each network that it is on."""
+    addresses: Mapping[Network, tuple[str, ...]]
+    """Its own IP addresses, IPv4 and IPv6, on each network that it is on, the preferred one
+    first."""
+    lacking: Sequence[Lack] | None = None
+    """What it cannot do; None: that was not tried."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +70,13 @@ class Router:
 
 
 @dataclass(frozen=True)
-class Lack:
-    """Something that hosts cannot do."""
+class LackOfHosts:
+    """The same lack of several hosts of a testbed."""
 
-    what: str
-    why: str
-    cost: str
-    """What is done instead, or what does not work."""
+    lack: Lack
+    hosts: Sequence[str]
+    everywhere: bool
+    """Whether no host of the testbed is without it."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +133,6 @@ class Testbed(ABC):
         router, or on each of them for what it sends."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
-        self.lacking: Sequence[Lack] | None = None
-        """What the hosts cannot do; None where it was not tried."""
         self.is_shared = False
         """Whether its machines may be other people's, too: their kernels' events are recorded only
         where the experiment asks for them."""
@@ -133,6 +144,18 @@ class Testbed(ABC):
         """Entries of each host's folder that ``fetch`` did not bring."""
         self.uncollected: dict[str, str] = {}
         """Why ``fetch`` could not bring all that a host wrote, and where that is, for people."""
+
+    @property
+    def lacking(self) -> list[LackOfHosts] | None:
+        """What the hosts and the router cannot do, each lack once; None: that was not tried."""
+        every = [*self.hosts.values(), *([self.router.host] if self.router else [])]
+        if all(host.lacking is None for host in every):
+            return None
+        found: dict[Lack, list[str]] = {}
+        for host in every:
+            for lack in host.lacking or ():
+                found.setdefault(lack, []).append(host.name)
+        return [LackOfHosts(lack, of, len(of) == len(every)) for lack, of in found.items()]
 
     @abstractmethod
     async def make(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -23,9 +24,10 @@ from loopscope.provider import (
     Testbed,
     TestbedError,
 )
-from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.provider.patience import within
+from loopscope.testbed import machine
+from loopscope.testbed._proto import machine_pb2 as pb
 from loopscope.testbed.program import dormant, host_binary
 
 
@@ -90,28 +92,29 @@ class LocalTestbed(Testbed):
             # that is killed leaves what it has made.
             self._process = await starting
         await self._wait_until_ready()
-        self._agent = Agent("machine", socket)
+        self._agent = Agent(machine.NAME, socket)
         try:
-            made = await self._agent.build_testbed(self._request)
+            made = await machine.build_testbed(socket, self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
-        self.hosts = {host.name: self._host(host) for host in made.hosts}
+        # They are all of this machine.
+        lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
+        self.hosts = {host.name: self._host(host, lacking) for host in made.hosts}
         # All hosts share it.
         self.kernels = {"_kernel": self._agent}
         self.knows_neighbours = made.neighbours
-        self.lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
         if made.HasField("router"):
             ports = [
                 RouterPort(each.name, each.port, each.data_link_address) for each in made.hosts
             ]
-            self.router = Router(self._host(made.router), ports)
+            self.router = Router(self._host(made.router, lacking), ports)
 
-    def _host(self, made: pb.TestbedHost) -> Host:
-        addresses: dict[Network, str] = {CLOCK: made.clock_address}
+    def _host(self, made: pb.TestbedHost, lacking: Sequence[Lack]) -> Host:
+        addresses: dict[Network, tuple[str, ...]] = {CLOCK: (made.clock_address,)}
         if made.data_address:
-            addresses[DATA] = made.data_address
+            addresses[DATA] = (made.data_address,)
         agent = Agent(made.name, made.agent_socket, lost=self._why_lost)
-        return Host(made.name, agent, addresses)
+        return Host(made.name, agent, addresses, lacking)
 
     def _why_lost(self) -> str:
         """Why the agent of a host is gone; the machine's takes all of them with it."""

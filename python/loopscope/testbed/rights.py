@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopscope.provider import Lack, TestbedError
@@ -153,32 +153,20 @@ def by_line(command: str, arguments: Sequence[str]) -> str:
     )
 
 
-def lacking(rights: Mapping[str, Rights]) -> list[Lack]:
-    """What agents cannot do, with the hosts of which that is so."""
-
-    def lack(key: str, what: str, cost: str) -> list[Lack]:
-        without = {host: each for host, each in rights.items() if not getattr(each, key)}
-        ways: dict[str, list[str]] = {
-            "`become: sudo` in `machines` gives them": [],
-            "root itself cannot give them there, as in a container": [],
-        }
-        for host, each in without.items():
-            [*ways.values()][each.command is not None].append(host)
-        return [Lack(what, f"{', '.join(of)}: {why}", cost) for why, of in ways.items() if of]
-
-    ungrouped: dict[str, list[str]] = {}
-    for host, each in rights.items():
-        if each.no_cgroup:
-            ungrouped.setdefault(each.no_cgroup, []).append(host)
-    return [
-        *lack(
-            "network",
-            NETWORK,
-            "packets of clock probes are stamped by the kernel also where an interface could",
-        ),
-        *lack("realtime", REALTIME, "components can take none"),
-        *(Lack(CGROUPS, f"{', '.join(of)}: {why}", NO_CGROUP) for why, of in ungrouped.items()),
-    ]
+def lacking(rights: Rights) -> list[Lack]:
+    """What a machine's agent cannot do."""
+    remedy = "`become: sudo` in `machines` gives them"
+    if rights.command is not None:
+        remedy = "root itself cannot give them there, as in a container"
+    found = []
+    if not rights.network:
+        cost = "packets of clock probes are stamped by the kernel also where an interface could"
+        found.append(Lack(NETWORK, remedy, cost))
+    if not rights.realtime:
+        found.append(Lack(REALTIME, remedy, "components can take none"))
+    if rights.no_cgroup:
+        found.append(Lack(CGROUPS, rights.no_cgroup, NO_CGROUP))
+    return found
 
 
 def by_sudo(reached: Reached) -> bool:

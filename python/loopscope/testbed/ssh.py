@@ -19,11 +19,13 @@ from loopscope.provider import (
     CLOCK,
     DATA,
     Host,
+    Network,
     Provider,
     Request,
     Testbed,
     TestbedError,
 )
+from loopscope.provider.addresses import EMULATED_LINKS, of_one_family
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.testbed import kit, rights, routes
 from loopscope.testbed.loss import Loss, find_out
@@ -88,15 +90,13 @@ class SshTestbed(Testbed):
             raise TestbedError("\n".join(str(error) for error in failed))
         hosts: dict[str, Host] = dict(zip(names, made, strict=True))  # type: ignore[arg-type]
         if self._request.router_host is not None:
-            addresses = {name: str(host.addresses[DATA]) for name, host in hosts.items()}
+            addresses = of_one_family(hosts.values(), DATA, EMULATED_LINKS)
             reached = {name: each.machine for name, each in self._remotes.items()}
             router, routed = self._request.router_host, self._request.routed
             await routes.check(router, routed, addresses, reached)
         self.hosts = hosts
         # Each has one of its own.
         self.kernels = {name: host.agent for name, host in hosts.items()}
-        found = {name: each.rights for name, each in self._remotes.items() if each.rights}
-        self.lacking = rights.lacking(found)
 
     async def _make_one(self, name: str) -> Host:
         async with self._asked:
@@ -175,9 +175,12 @@ class SshTestbed(Testbed):
             sign_ns=lambda: relay.came_ns,
         )
         data = self._machines[name].data or _server_address(reached.connection)
-        if data is None:
+        if not data:
             raise TestbedError(f"host {name}: it does not tell its address; give `data` of it")
-        return Host(name, client, {DATA: data, CLOCK: self._machines[name].clock or data})
+        addresses: dict[Network, tuple[str, ...]] = {DATA: data}
+        addresses[CLOCK] = self._machines[name].clock or data
+        lacking = None if remote.rights is None else rights.lacking(remote.rights)
+        return Host(name, client, addresses, lacking)
 
     async def fetch(self) -> None:
         """Copies what the hosts measured, and removes it from them."""
@@ -248,10 +251,10 @@ class SshTestbed(Testbed):
         await remote.machine.close()
 
 
-def _server_address(connection: str) -> str | None:
-    """The machine's own address, from SSH_CONNECTION (sshd(8))."""
+def _server_address(connection: str) -> tuple[str, ...]:
+    """The machine's own address, from SSH_CONNECTION (sshd(8)); empty: it is not known."""
     words = connection.split()
-    return words[2] if len(words) == 4 else None
+    return (words[2],) if len(words) == 4 else ()
 
 
 def provide(experiment: Experiment) -> Provider:

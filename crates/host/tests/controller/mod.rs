@@ -11,13 +11,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use loopscope_agent::machine_proto::machine_client::MachineClient;
+use loopscope_agent::machine_proto::{BuildTestbedRequest, ClockPair, TestbedHost};
 use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::proto::{
-    BuildTestbedRequest, ClockPair, Event, Exited, Readiness, StartRequest, StopRequest,
-    TestbedHost, WatchRequest,
-};
+use loopscope_agent::proto::{Event, Exited, Readiness, StartRequest, StopRequest, WatchRequest};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -124,6 +123,11 @@ impl Agent {
         connect(&self.path().join("a.sock")).await
     }
 
+    /// The client of the service that makes testbeds.
+    pub async fn machine(&self) -> MachineClient<Channel> {
+        MachineClient::new(channel(&self.path().join("a.sock")).await)
+    }
+
     /// Runs `loopscope-host reset --json` on this agent's ledgers.
     pub fn reset(&self) -> Reset {
         let output = Command::new(BINARY)
@@ -191,8 +195,12 @@ pub struct Reset {
 }
 
 pub async fn connect(socket: &Path) -> AgentClient<Channel> {
+    AgentClient::new(channel(socket).await)
+}
+
+pub async fn channel(socket: &Path) -> Channel {
     let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
-    AgentClient::new(endpoint.connect().await.unwrap())
+    endpoint.connect().await.unwrap()
 }
 
 /// The events of one host.
@@ -276,12 +284,12 @@ pub fn has_root(test: &str) -> bool {
     root
 }
 
-pub async fn build(client: &mut AgentClient<Channel>, hosts: &[&str]) -> Vec<TestbedHost> {
-    build_with_seed(client, hosts, None).await
+pub async fn build(agent: &Agent, hosts: &[&str]) -> Vec<TestbedHost> {
+    build_with_seed(agent, hosts, None).await
 }
 
 pub async fn build_with_seed(
-    client: &mut AgentClient<Channel>,
+    agent: &Agent,
     hosts: &[&str],
     synthetic_seed: Option<u64>,
 ) -> Vec<TestbedHost> {
@@ -298,5 +306,5 @@ pub async fn build_with_seed(
             .collect(),
         ..BuildTestbedRequest::default()
     };
-    client.build_testbed(request).await.unwrap().into_inner().hosts
+    agent.machine().await.build_testbed(request).await.unwrap().into_inner().hosts
 }

@@ -44,6 +44,9 @@ static int connect_phase(struct loopscope_phases *p, void *data)
     check(loopscope_phase_peer_int(phases, to, "port", &port));
     check(loopscope_phase_peer_str(phases, to, "label", label, sizeof label));
     printf("to %s at %s:%" PRId64 " (%s)\n", to, address, port, label);
+    for (size_t i = 0; check(loopscope_phase_peer_address(phases, to, i, address, sizeof address));
+         i++)
+        printf("address %s\n", address);
     return 0;
 }
 

@@ -16,6 +16,8 @@ def connect(config, phase):
     peer = phase.peers.get(to, module.Peer("", "nowhere", {}))
     port, label = peer.values.get("port", -1), peer.values.get("label", "none")
     print(f"to {to} at {peer.address}:{port} ({label})")
+    for address in peer.addresses:
+        print(f"address {address}")
 
 
 def run(config, phase):

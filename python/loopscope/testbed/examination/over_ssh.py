@@ -139,12 +139,12 @@ async def _rights(reached: Reached, facts: Facts) -> list[Finding]:
         return [Finding(what, True, text)]
     if by_sudo:
         findings.append(Finding(what, True, "yes, without a password"))
-    lacks = {each.what: each for each in rights.lacking({host: found})}
+    lacks = {each.what: each for each in rights.lacking(found)}
     for name in rights.NAMES:
         if (lack := lacks.get(name)) is None:
             findings.append(Finding(name, True, "yes"))
         else:
-            findings.append(Finding(name, False, lack.why.removeprefix(f"{host}: "), lack.cost))
+            findings.append(Finding(name, False, lack.why, lack.cost))
     return [*findings, _links(facts, host, found)]
 
 
