@@ -177,6 +177,7 @@ class Repeat:
 
     async def collect(self, directory: Path) -> None:
         """Ends everything and has the hosts close their files."""
+        await self._components.outlast_loss(spec.name for spec in self._experiment.components)
         self._collecting = True
         self._progress.stage("ending components")
         # Links last: what others say as they end goes through them, and so may the last probes.
