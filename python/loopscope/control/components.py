@@ -359,6 +359,10 @@ class Components:
         """The last lines of each component, by its name."""
         return {name: state.last_lines for name, state in self.states.items()}
 
+    def printed_more(self) -> set[str]:
+        """Components that printed other lines before their last ones."""
+        return {n for n, state in self.states.items() if state.lines > len(state.last_lines)}
+
     def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
         failures = []
         for name, state in self.states.items():

@@ -234,7 +234,9 @@ class Repeat:
             failed.show(self._progress)
         if not isinstance(failed, ComponentsFailed):
             return failed
-        lines = consequences(failed.failures[0], self._components.printed())
+        lines = consequences(
+            failed.failures[0], self._components.printed(), self._components.printed_more()
+        )
         return failed.with_lines(*lines)
 
     def _look(self) -> None:
