@@ -270,7 +270,7 @@ def consequences(
                 found.append((line, component))
         if component in more and not lines[0].at.surely_before(cause.at):
             cut.append(f"{component} ({output_of(lines[0].at.host, component)})")
-    if not found:
+    if not (found or cut):
         return []
     found.sort(key=lambda each: (each[0].at.latest_ns, each[0].at.monotonic_ns))
     out = ["what others printed within 1 s after it, after the global time in s when it was read:"]
