@@ -114,7 +114,7 @@ def test_killed_at_any_point_over_ssh(machines: SshMachines, tmp_path: Path) -> 
     for number in range(POINTS):
         where = ("h2", DESK, "h1")[number % 3]
         kill_at = drawn.randrange(points[where])
-        # Of a host: the agent, or the process that was started, with its guardian or without.
+        # A host loses its agent or the process that was started, with its guardian or without.
         more = ("", "KILL_SELF=1", "KILL_GUARDIAN=1", "KILL_SELF=1 KILL_GUARDIAN=1")[number % 4]
         killed += run(machines, file, where, kill_at, more)[where] > kill_at
         what = f"seed {seed}, point {kill_at} of {where} {more}"
