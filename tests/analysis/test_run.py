@@ -7,7 +7,7 @@ import sys
 import pytest
 from synthetic_run import Row, SyntheticRun, pipeline
 
-from loopscope.timeline import RunError, UnknownTableError, open_run
+from loopscope.timeline import NothingMeasuredError, RunError, UnknownTableError, open_run
 
 HEAVY = {"ibis", "duckdb", "pyarrow", "numpy", "pandas", "matplotlib", "plotly", "rich"}
 
@@ -59,6 +59,35 @@ def test_several_points_must_be_named(tmp_path):
 def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(RunError, match="no such run directory"):
         open_run(tmp_path / "nothing")
+    with pytest.raises(RunError, match="is not a run directory"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        ({"status": "failed", "error": "host h2: no route"}, "host h2: no route"),
+        ({"status": "failed"}, "its manifest does not say why"),
+        ({"status": "interrupted"}, "it was interrupted"),
+        # Nobody holds the lock of a run that goes on.
+        ({"status": "running"}, "its controller was killed"),
+        (
+            {"status": "failed", "experiment": {"points": [{"name": "n=1"}, {"name": "n=2"}]}},
+            "point n=2: host h2: no route",
+        ),
+    ],
+)
+def test_a_run_that_never_measured_anything_says_why(tmp_path, manifest, why):
+    (tmp_path / "manifest.json").write_text(json.dumps({"run": "x", **manifest}))
+    (tmp_path / "n=2").mkdir()
+    point = {"version": 1, "status": "failed", "error": "host h2: no route"}
+    (tmp_path / "n=2/point.json").write_text(json.dumps(point))
+    with pytest.raises(NothingMeasuredError, match=f"ended before anything was measured: {why}$"):
+        open_run(tmp_path)
+
+
+def test_a_complete_run_without_its_files_is_no_run(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"run": "x", "status": "complete"}')
     with pytest.raises(RunError, match="is not a run directory"):
         open_run(tmp_path)
 

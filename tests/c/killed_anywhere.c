@@ -4,6 +4,8 @@
  * KILL_LOG is a file to which every point of all processes appends a line of LINE bytes, so that a
  * point's number is its place in the file. KILL_AT is the number of the point that kills. A child
  * between fork and exec kills its agent and goes on: only async-signal-safe calls are made here.
+ * Over SSH the agent is a forked child of the process that was started. KILL_SELF has the process
+ * that makes the point kill itself, which is the agent then, and not the one that was started.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +25,7 @@ enum { LINE = 64 };
 
 static pid_t agent;
 static long kill_at;
-static int guardian_is_killed;
+static int guardian_is_killed, kills_itself;
 static const char *kill_log;
 
 __attribute__((constructor)) static void begin(void)
@@ -38,6 +40,7 @@ __attribute__((constructor)) static void begin(void)
     kill_log = getenv("KILL_LOG");
     kill_at = getenv("KILL_AT") ? atol(getenv("KILL_AT")) : -1;
     guardian_is_killed = getenv("KILL_GUARDIAN") != NULL;
+    kills_itself = getenv("KILL_SELF") != NULL;
     agent = getpid();
 }
 
@@ -63,8 +66,8 @@ static void point(const char *when, const char *what)
     close(file);
     if (end / LINE - 1 == kill_at) {
         pid_t (*send)(pid_t, int) = (pid_t(*)(pid_t, int))dlsym(RTLD_NEXT, "kill");
-        send(agent, SIGKILL);
-        if (getpid() == agent)
+        send(kills_itself ? getpid() : agent, SIGKILL);
+        if (kills_itself || getpid() == agent)
             for (;;)
                 pause();
     }

@@ -155,6 +155,17 @@ def test_what_peers_printed_until_a_second_after_the_loss() -> None:
     assert [each.split(" on h1")[1] for each in said[1:]] == [" (or before it): within", ": soon"]
 
 
+def test_peers_that_printed_too_much_are_named() -> None:
+    def lines(*at: int) -> list[PrintedLine]:
+        return [PrintedLine(Instant("h1", each, each - 1, each + 1), f"{each}") for each in at]
+
+    printed = {"all": lines(98, 300), "cut": lines(300, 400), "quiet": lines(300)}
+    printed["lost"] = [PrintedLine(Instant("h2", 9, 150, 160), "of the lost host")]
+    said = consequences(loss(100, 200), printed, ["all", "cut", "lost"])
+    where = "cut (hosts/h1/components/cut/stdout.log and stderr.log)"
+    assert said[-1] == f"  these printed more, before the lines that are looked at: {where}"
+
+
 def instant(ns: int, within_ns: int) -> pb.GlobalInstant:
     return pb.GlobalInstant(global_ns=ns, within_ns=within_ns)
 

@@ -16,7 +16,7 @@ from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silen
 from loopscope.control.collection import Collection, collected_later
 from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
-from loopscope.provider import AgentError, Host, Lack, Request, Testbed, TestbedError
+from loopscope.provider import AgentError, AgentLost, Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.left_out import LeftOut
 
@@ -346,6 +346,76 @@ def test_a_host_that_cannot_end_the_run_makes_it_fail_for_good(
     collected_later(path, path / "base/1", Collection(), ["h1", "h2", "h3"])
     read = json.loads((path / "manifest.json").read_text())
     assert read["status"] == "failed" and text in read["unfinished"][0]["h3"]
+
+
+class Peer(SimulatedAgent):
+    """An agent whose component prints something half a second after a host was lost.
+
+    It does so unless it has been asked to end.
+    """
+
+    def __init__(self, log: list[str], lost: asyncio.Event) -> None:
+        super().__init__(log)
+        self.lost = lost
+        self.printing: asyncio.TimerHandle | None = None
+
+    async def enter_phase(
+        self, component: str, phase: str, measured: bool, peers: str, start_ns: int | None
+    ) -> None:
+        if not measured:
+            await super().enter_phase(component, phase, measured, peers, start_ns)
+            return
+        line = pb.Event(component=component, output=pb.Output(line="nobody answers"))
+        self.printing = asyncio.get_running_loop().call_later(0.5, self.events.put_nowait, line)
+        self.lost.set()
+
+    async def stop(self, *_: Any, **__: Any) -> None:
+        if self.printing is not None:
+            self.printing.cancel()
+        self.log.append("stopped")
+
+
+class Lost(SimulatedAgent):
+    """An agent that is gone once ``lost`` is set."""
+
+    alive_ns = 0
+
+    def __init__(self, log: list[str], lost: asyncio.Event) -> None:
+        super().__init__(log)
+        self._lost = lost
+
+    async def watch(self) -> AsyncIterator[pb.Event]:
+        await self._lost.wait()
+        return
+        yield
+
+    def lost(self) -> AgentLost:
+        return AgentLost("h2", lambda: "its agent is gone")
+
+
+def test_peers_of_a_lost_host_have_a_second_to_print_what_they_do_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def make(bed: Simulated) -> None:
+        await Simulated_make(bed)
+        gone = asyncio.Event()
+        agents: dict[str, Any] = {"h1": Peer(bed.log, gone), "h2": Lost(bed.log, gone)}
+        for name, agent in agents.items():
+            bed.hosts[name] = Host(name, agent, bed.hosts[name].addresses)
+
+    Simulated_make = Simulated.make
+    monkeypatch.setattr(Simulated, "make", make)
+    log, _, directory = run(tmp_path)
+    (failed,) = (line for line in log if line.startswith("failed: "))
+    assert failed.startswith("failed: host h2: its agent is gone\n")
+    assert failed.endswith("  a on h1 (or before it): nobody answers"), failed
+    # The loss itself is shown before anything of that is waited for.
+    journal = (directory.path / "base/1/journal.jsonl").read_text()
+    entries = [json.loads(line) for line in journal.splitlines()]
+    shown = next(
+        n for n, each in enumerate(entries) if "its agent is gone" in each.get("failure", "")
+    )
+    assert entries[shown + 1]["stage"] == "ending components"
 
 
 def test_a_point_that_is_fetched_later_makes_its_sweep_complete(tmp_path: Path) -> None:

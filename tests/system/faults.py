@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import struct
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from effort import SOAK
-from machine import Machine
+from machine import Machine, preloaded
 from ssh_machines import SshMachines, parent_of, words_of
 
 LOCAL = "local"
 SSH = "ssh"
 
+UNKNOWN = 3
 FAILED = 4
 INTERRUPTED = 130
 
@@ -72,6 +76,26 @@ try:
 except OSError as error:
     print(f"no answer: {error}", flush=True)
 sys.exit(7)
+"""
+# What reads a clock that is wrong, and compares it with another host's.
+CLOCK_FILE = """
+name: fault
+testbed: {testbed}
+hosts: [h1, h2]
+trace: {{user: ["pipe:*"], kernel: off}}
+clock: {{counters: {{h2: monotonic-raw}}}}
+phases:
+  - {{name: listen, timeout: 10s}}
+  - {{name: connect, timeout: 10s}}
+  - {{name: run, measured: true, timeout: 30s}}
+components:
+  source:
+    host: h1
+    run: loopscope-host pipe source
+    with: {{to: sink, count: 2000, period: 2ms, size: 6B}}
+  sink: {{host: h2, run: [sh, ./sink.sh], ready: phases}}
+measure: {{paths: {{loop: {{events: [source/pipe:sent, sink/pipe:received]}}}}}}
+expect: [loop.lost == 0, loop < 1s]
 """
 # Faults of the victim itself do without, except in `make soak` on one testbed: recording takes half
 # of such a run.
@@ -148,12 +172,20 @@ class Fault:
     more: str = ""
     inject: Callable[[Case], None] | None = None
     """Done at a random instant after the phase `run` began."""
+    prepare: Callable[[Machine], None] | None = None
+    """Done before the run."""
+    restore: Callable[[Machine], None] | None = None
+    """Done when all is looked at."""
     finally_said: str = ""
     """What the last statement of the first cause matches; empty: the same."""
     serves: bool = False
     """Whether the victim has a client, which has to be named as failed afterwards."""
+    clock: bool = False
+    """Whether the hosts' clocks are compared, and nothing is wrong with the victim."""
     found: str = ""
     """What is found out later about the loss of a host over SSH (a regular expression)."""
+    noted: str = ""
+    """What is said of it on any testbed, besides the first cause (a regular expression)."""
     code: int = FAILED
     testbeds: tuple[str, ...] = (LOCAL, SSH)
     damages: tuple[str, ...] = ()
@@ -166,6 +198,8 @@ class Fault:
             words = {"server": _quoted(SERVER), "client": _quoted(CLIENT)}
             address = "192.0.2.12" if testbed == SSH else "h2"
             return SERVED_FILE.format(testbed=testbed, address=address, **words) + WITHOUT_KERNEL
+        if self.clock:
+            return CLOCK_FILE.format(testbed=testbed)
         command = "[" + ", ".join(_quoted(word) for word in self.command(delay_s)) + "]"
         text = FILE.format(
             testbed=testbed, more=self.more, timeout=self.timeout, command=command, ready=self.ready
@@ -229,10 +263,113 @@ def _cut(case: Case) -> None:
     case.machine.cut("h2")
 
 
+def _change_key(case: Case) -> None:
+    """The machine's key is another one when a new connection is to find out why it was lost."""
+    assert isinstance(case.machine, SshMachines)
+    case.machine.change_key("h2")
+    case.signal_agent(signal.SIGKILL)
+
+
 def _reboot(case: Case) -> None:
     """Everything on the machine dies at once, and its connections are reset."""
     assert isinstance(case.machine, SshMachines)
     case.machine.reboot("h2")
+
+
+# The folders of a machine where only its user's programs write, and of a local testbed's runs.
+SMALL_BYTES = 64 << 20
+WAITS_FOR = "sleep 611"
+WAITS = f"trap 'exit 0' USR1; {WAITS_FOR} & wait"
+
+
+def _variables(machine: Machine) -> dict[str, str]:
+    """For programs of h2 that read a clock which `_step` steps."""
+    place = _place(machine)
+    return {"LD_PRELOAD": f"{place}/stepped_clock.so", "STEP_FILE": f"{place}/step"}
+
+
+def _place(machine: Machine) -> Path:
+    """Where h2's programs find the library and the file by which their clock is stepped."""
+    return Path("/home/rider/clock" if isinstance(machine, SshMachines) else machine.directory)
+
+
+def _files_of(machine: Machine) -> Path:
+    """The same folder, from here."""
+    if isinstance(machine, SshMachines):
+        return Path(f"/proc/{machine.sshd['h2'].pid}/root{_place(machine)}")
+    return _place(machine)
+
+
+def _prepare_clock(machine: Machine) -> None:
+    """Has h2's programs read a clock that can be stepped."""
+    given = f"export {' '.join(f'{name}={value}' for name, value in _variables(machine).items())}"
+    if isinstance(machine, SshMachines):
+        machine.on("h2", f"mkdir -p {_place(machine)}")
+        home = "/home/rider"
+        machine.on("h2", f"cp {home}/.bashrc {home}/clock/bashrc; echo {given} >>{home}/.bashrc")
+    else:
+        # Every agent of a local testbed has them.
+        machine.environment.update(_variables(machine), STEP_HOST="h2")
+    machine.write("sink.sh", f"{given}\nunset STEP_HOST\nexec loopscope-host pipe sink\n")
+    (_files_of(machine) / "step").write_bytes(struct.pack("=q", 0))
+    preloaded("stepped_clock", _files_of(machine))
+
+
+def _step(case: Case) -> None:
+    """Sets the clock of h2's programs 50 ms ahead."""
+    with (_files_of(case.machine) / "step").open("r+b") as file:
+        file.write(struct.pack("=q", 50_000_000))
+
+
+def _restore_clock(machine: Machine) -> None:
+    if isinstance(machine, SshMachines):
+        place = _place(machine)
+        machine.on("h2", f"cp {place}/bashrc {place.parent}/.bashrc; rm -r {place}")
+
+
+def _prepare_disk(machine: Machine) -> None:
+    """Gives the runs of a local testbed a disk of their own. A machine's /home is one."""
+    if not isinstance(machine, SshMachines):
+        runs = machine.directory / "runs"
+        runs.mkdir()
+        size = f"size={SMALL_BYTES}"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", runs], check=True)
+
+
+# What is used of a tmpfs, in bytes, is the size that leaves no room.
+_FULL = 'mount -o remount,size=$(($(stat -f -c "(%b - %f) * %S" {0}))) {0}'
+
+
+def _fill(case: Case) -> None:
+    """Leaves no room on the disk, and then has the victim end in good order."""
+    machine = case.machine
+    if isinstance(machine, SshMachines):
+        machine.on("h2", _FULL.format("/home"))
+    else:
+        subprocess.run(["sh", "-c", _FULL.format(machine.directory / "runs")], check=True)
+        # The run says so while it goes on.
+        assert case.run.stderr is not None
+        while "is full (" not in (line := case.run.stderr.readline()):
+            assert line, "nobody was told of the full disk"
+    # It takes the signal once its child is there.
+    while not (waiting := _processes(machine, WAITS_FOR)):
+        time.sleep(0.01)
+    os.kill(parent_of(waiting[0]), signal.SIGUSR1)
+
+
+def _processes(machine: Machine, command: str) -> list[int]:
+    """Processes of h2, or of a local testbed, with this command."""
+    if isinstance(machine, SshMachines):
+        pids = machine.pids_of("h2", "")
+        return [pid for pid in pids if " ".join(words_of(pid)).strip() == command]
+    return [pid for pid, words in machine.processes().items() if words == command]
+
+
+def _restore_disk(machine: Machine) -> None:
+    if isinstance(machine, SshMachines):
+        machine.on("h2", "mount -o remount,size=50% /home")
+    else:
+        subprocess.run(["umount", machine.directory / "runs"], check=True)
 
 
 VICTIM = "victim on h2 failed in phase run: "
@@ -405,4 +542,32 @@ FAULTS = [
         damages=("h2",),
     ),
     Fault("reboot", GONE, inject=_reboot, testbeds=(SSH,), found="was rebooted"),
+    Fault(
+        "changed-host-key",
+        GONE,
+        inject=_change_key,
+        testbeds=(SSH,),
+        found="its host key is not the one that is known.*: it cannot be reached any more",
+        damages=("h2",),
+    ),
+    Fault(
+        "full-disk",
+        "host h[12]: it did not end the run in order: cannot write .*No space left on device",
+        lambda _: ["sh", "-c", WAITS],
+        prepare=_prepare_disk,
+        inject=_fill,
+        restore=_restore_disk,
+    ),
+    Fault(
+        "wrong-clock",
+        "",
+        clock=True,
+        prepare=_prepare_clock,
+        inject=_step,
+        restore=_restore_clock,
+        noted="UNKNOWN loop < 1s .*a clock was disturbed: nothing is known of the time of .*"
+        "problem h2, repeat 1: clock/probes: between [0-9.]+ s and [0-9.]+ s of the run its clock "
+        "or the reference's was disturbed: global time stepped by -[0-9]+ ns against its counter",
+        code=UNKNOWN,
+    ),
 ]

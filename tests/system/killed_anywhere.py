@@ -23,6 +23,7 @@ import loopscope.cli
 import loopscope.control.run
 from loopscope.provider.connection import Connection
 from loopscope.testbed.local import LocalTestbed
+from loopscope.testbed.ssh import SshTestbed
 
 LINE = 64  # bytes of a point in the log, see killed_anywhere.c
 SETTLE_S = 10.0
@@ -143,15 +144,15 @@ def count_calls(log: Path, kill_at: int) -> None:
     Connection.ask = counted  # type: ignore[method-assign]
 
 
-def end_with_testbed() -> None:
+def end_with_testbed(kind: type[LocalTestbed] | type[SshTestbed] = LocalTestbed) -> None:
     """Ends this process when its testbed is removed: a time line changes nothing of the machine."""
-    remove = LocalTestbed.remove
+    remove = kind.remove
 
-    async def removed(self: LocalTestbed) -> None:
+    async def removed(self: Any) -> None:
         await remove(self)
         os._exit(0 if not self.problems else 1)
 
-    LocalTestbed.remove = removed  # type: ignore[method-assign]
+    kind.remove = removed  # type: ignore[method-assign]
 
 
 def forked(output: Path, work: Callable[[], object]) -> int:

@@ -43,6 +43,14 @@ def served() -> list[str | Path]:
 _servers: list[subprocess.Popen[bytes]] = []
 
 
+def preloaded(name: str, folder: Path) -> Path:
+    """Builds tests/c/NAME.c as a library for LD_PRELOAD in a folder."""
+    library, source = folder / f"{name}.so", ROOT / "tests" / "c" / f"{name}.c"
+    strict = ("-O1", "-Wall", "-Wextra", "-Werror")
+    subprocess.run(["cc", *strict, "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
 def without_kernel(experiment: str) -> str:
     """The text of an experiment that records its programs alone, for tests that are about these."""
     trace = r"(?m)^(trace: \{user: \[[^]]*\])(?:, kernel: \[[^]]*\])?\}$"

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -92,14 +93,13 @@ class SshMachines(Machine):
         run("ip", "-n", switch, "link", "set", "bridge", "up")
         self._plug("desk", f"{NETWORK}.1")
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / "id")
-        known, config = [], [f"UserKnownHostsFile {self.known}", f"IdentityFile {self.keys}/id"]
+        config = [f"UserKnownHostsFile {self.known}", f"IdentityFile {self.keys}/id"]
         for host in self.hosts:
             self._plug(host, self.address(host))
             key = self.keys / host
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-            known.append(f"{self.address(host)} {Path(f'{key}.pub').read_text()}")
             config += [f"Host {host}", f"  HostName {self.address(host)}", f"  User {USER}"]
-        self.known.write_text("".join(known))
+        self._write_known()
         self.config.write_text("\n".join(config) + "\n")
         # Before any machine reads them: they are written once.
         self._write_shared()
@@ -107,6 +107,11 @@ class SshMachines(Machine):
             self.boot(host)
         for host in self.hosts:
             self.wait(host)
+
+    def _write_known(self) -> None:
+        """Has the desk know the machines' keys."""
+        keys = {host: (self.keys / f"{host}.pub").read_text() for host in self.hosts}
+        self.known.write_text("".join(f"{self.address(host)} {keys[host]}" for host in self.hosts))
 
     def _plug(self, name: str, address: str) -> None:
         own, switch = self.namespace(name), self.namespace("switch")
@@ -192,8 +197,30 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         """Takes a machine off the network."""
         run("ip", "-n", self.namespace("switch"), "link", "set", host, "down")
 
+    def change_key(self, host: str) -> None:
+        """Gives a machine's sshd another host key, for connections from now on."""
+        key = self.keys / host
+        for file in (key, self.keys / f"{host}.pub"):
+            file.unlink()
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+        # The machine has the desk's files only while it boots.
+        text = shlex.quote(key.read_text())
+        self.on(host, f"printf %s {text} >/home/sshd/host_key")
+        self.read_settings(host)
+
+    def read_settings(self, host: str) -> None:
+        """Has a machine's sshd read its files again; its sessions go on."""
+        log = self.directory / f"sshd-{host}.log"
+        before = log.read_text().count("Server listening on")
+        os.kill(self.sshd[host].pid, signal.SIGHUP)
+        end = time.monotonic() + 10
+        while log.read_text().count("Server listening on") == before:
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.01)
+
     def mend(self, host: str) -> None:
-        """Puts a machine back on the network and lets its stopped processes go on."""
+        """Has a machine as it was: on the network, its key known, and its processes go on."""
+        self._write_known()
         run("ip", "-n", self.namespace("switch"), "link", "set", host, "up")
         for pid in self.pids_of(host, ""):
             run("kill", "-CONT", str(pid), check=False)

@@ -38,6 +38,8 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
     drawn = random.Random(f"{fault.name} {testbed} {seed}")
     delay_s = drawn.uniform(0, LATEST_S)
     file = machine.write(f"{fault.name}.yaml", fault.file(testbed, delay_s))
+    if fault.prepare is not None:
+        fault.prepare(machine)
     run = machine.start("run", file, forks=True)
     assert run.stderr is not None
     said = ""
@@ -48,8 +50,8 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
             time.sleep(delay_s)
             fault.inject(Case(machine, testbed, run))
             break
-    _, rest = run.communicate(timeout=PATIENCE_S)
-    said += rest
+    printed, rest = run.communicate(timeout=PATIENCE_S)
+    said += rest + printed
     if isinstance(machine, SshMachines):
         for host in fault.damages:
             machine.mend(host)
@@ -71,7 +73,11 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
         wrong.append(f"nothing like {fault.found!r} was found out")
     if "Traceback" in said:
         wrong.append("a traceback")
+    if not re.search(fault.noted, " ".join(said.split())):
+        wrong.append(f"nothing like {fault.noted!r} was said")
     wrong += _left(machine)
+    if fault.restore is not None:
+        fault.restore(machine)
     return [f"{fault.name} after {delay_s:.3f} s: {each}\n{said}" for each in wrong]
 
 

@@ -14,19 +14,14 @@ from pathlib import Path
 
 import pytest
 from effort import SOAK, cases
-from machine import BIN, ROOT
+from machine import BIN, ROOT, preloaded
 
 POINTS = cases(20, 500)
 
 
 @pytest.mark.usefixtures("root")
 def test_killed_at_any_point(tmp_path: Path, cgroup: Path | None) -> None:
-    library = tmp_path / "killed_anywhere.so"
-    source = ROOT / "tests" / "c" / "killed_anywhere.c"
-    subprocess.run(
-        ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, source],
-        check=True,
-    )
+    preloaded("killed_anywhere", tmp_path)
     seed = secrets.token_hex(4) if SOAK else "1"
     alone = [
         "unshare",

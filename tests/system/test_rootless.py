@@ -17,6 +17,7 @@ import stamped_loop
 from linked_pipeline import linked_pipeline
 from machine import ROOT, Machine
 from ordinary_user import OrdinaryUser
+from same_pipeline import kind
 from test_tcp_held import SINK
 from test_tcp_held import SOURCE as SENDER
 
@@ -124,17 +125,6 @@ def manifest(folder: Path) -> dict[str, Any]:
     (latest,) = folder.glob("runs/*/latest")
     read: dict[str, Any] = json.loads((latest / "manifest.json").read_text())
     return read
-
-
-def kind(read: Any) -> Any:
-    """What there is in results, without their numbers and texts."""
-    if isinstance(read, dict):
-        # The reason of a verdict, which hangs on what else the machine does.
-        left_out = ("problems", "reason")
-        return {key: kind(value) for key, value in read.items() if key not in left_out}
-    if isinstance(read, list):
-        return [kind(value) for value in read]
-    return type(read).__name__ if isinstance(read, str | bool) else "number or null"
 
 
 def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from same_pipeline import same_pipeline
 from ssh_machines import SshMachines
 
 from loopscope.testbed import kit
@@ -19,47 +20,6 @@ from loopscope.testbed import kit
 pytestmark = pytest.mark.usefixtures("root")
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
-
-PIPELINE = """
-name: pipeline
-testbed: {testbed}
-hosts: [h1, h2, h3]
-clocks: synthetic
-clock: {{port: 1319}}
-params: {{count: 300}}
-components:
-  source: {{host: h1, run: loopscope-host pipe source,
-           with: {{to: node1, count: $count, period: 2ms, size: 6B}}}}
-  node1: {{host: h2, run: loopscope-host pipe node, with: {{to: node2}}}}
-  node2: {{host: h3, run: loopscope-host pipe node, with: {{to: sink}}}}
-  sink: {{host: h1, run: loopscope-host pipe sink}}
-phases:
-  - {{name: listen, timeout: 5s}}
-  - {{name: connect, timeout: 5s}}
-  - {{name: run, measured: true, timeout: 60s}}
-trace: {{user: ["pipe:*"]}}
-measure:
-  paths:
-    loop: {{key: id, events: [source/pipe:sent, node1/pipe:received, node2/pipe:received,
-                            sink/pipe:received]}}
-expect: [loop.count == $count, loop.lost == 0, loop < 1s]
-"""
-
-
-@pytest.mark.parametrize("testbed", ["ssh", "local"])
-def test_the_same_loop_is_judged_on_any_testbed(
-    machines: SshMachines, results: Read, testbed: str
-) -> None:
-    file = machines.write("pipeline.yaml", PIPELINE.format(testbed=testbed))
-    done = machines.command("run", file, "--json")
-    assert done.returncode == 0, done.stderr
-    read = results(done)
-    assert read["verdict"] == "PASS"
-    repeat = machines.directory / "runs/pipeline/latest/base/1"
-    for host in machines.hosts:
-        # The hidden clocks are far apart, so that only what the probes found brings them together.
-        assert (repeat / "hosts" / host / "env.json").exists()
-        assert (repeat / "hosts" / host / "trace").is_dir()
 
 
 def test_hosts_of_which_some_have_two_families_use_the_one_that_all_have(
@@ -71,7 +31,7 @@ def test_hosts_of_which_some_have_two_families_use_the_one_that_all_have(
         "machines: {h1: {data: [192.0.2.11, 'fd00::11']}, h2: {data: 'fd00::12'}, "
         "h3: {data: [192.0.2.13, 'fd00::13']}}\n"
     )
-    file = machines.write("pipeline.yaml", PIPELINE.format(testbed="ssh") + given)
+    file = machines.write("pipeline.yaml", same_pipeline("ssh") + given)
     done = machines.command("run", file, "--json")
     assert done.returncode == 0, done.stderr
     assert results(done)["verdict"] == "PASS"
@@ -153,7 +113,15 @@ def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMach
     lines = known.splitlines()
     lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
     machines.known.write_text("\n".join(lines) + "\n")
-    assert "host h2: its host key is not the one that is known" in failing(machines)
+    said = failing(machines)
+    assert "host h2: its host key is not the one that is known" in said
+    assert "nothing was measured; what is known of the run is in runs/sleeper/2" in said
+    # Later, too, the run says why it failed.
+    report = machines.command("report", "runs/sleeper/latest")
+    assert report.returncode == 4, report.stdout + report.stderr
+    assert "the run ended before anything was measured: host h2: its host key is not" in (
+        report.stderr
+    )
 
 
 def test_a_machine_gets_the_programs_for_its_kind_of_processor(machines: SshMachines) -> None:

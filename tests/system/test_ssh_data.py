@@ -72,6 +72,24 @@ def test_a_host_that_was_cut_off_is_collected_when_it_is_back(machines: SshMachi
     assert again.returncode == 0 and "nothing to fetch" in again.stdout
 
 
+def test_a_host_whose_key_has_changed_is_collected_when_the_key_is_known(
+    machines: SshMachines,
+) -> None:
+    run, _ = running(machines)
+    machines.change_key("h2")
+    os.kill(machines.agent("h2"), signal.SIGKILL)
+    _, said = run.communicate(timeout=60)
+    changed = "host h2: its host key is not the one that is known. If the machine was set up anew"
+    assert run.returncode == 4 and changed in said, said
+    refused = machines.command("fetch", "runs/counting/latest")
+    assert refused.returncode == 4 and changed in refused.stderr, refused.stderr
+    assert spools(machines, "h2") and not (repeat(machines) / LOG).exists()
+    machines.mend("h2")
+    done = machines.command("fetch", "runs/counting/latest")
+    assert done.returncode == 0, done.stderr
+    assert (repeat(machines) / LOG).read_text() == "stroke\n" and spools(machines, "h2") == []
+
+
 def test_a_killed_run_is_undone_and_its_data_survives_until_asked_for(
     machines: SshMachines,
 ) -> None:

@@ -51,7 +51,7 @@ def report(
     from loopscope.cli.judge_by import judge_by
     from loopscope.cli.results import show
     from loopscope.control import RunFailed
-    from loopscope.timeline import RunError, read_manifest
+    from loopscope.timeline import NothingMeasuredError, RunError, read_manifest
 
     if as_json and as_csv:
         exits.end(exits.USAGE, "--json and --csv exclude each other")
@@ -61,6 +61,8 @@ def report(
         judge_by(run, experiment_file)
         with TerminalProgress(verbose=False, plain=False) as progress:
             judged = pipeline.report(run, point, progress)
+    except NothingMeasuredError as error:
+        exits.end(exits.RUN_FAILED, str(error))
     except (RunError, RunFailed) as error:
         if experiment_file is not None:
             judge_by(run, None)

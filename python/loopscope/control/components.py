@@ -8,11 +8,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from loopscope.control.desk_clock import DeskClock
 from loopscope.control.failure import (
+    CONSEQUENCES_NS,
     ComponentFailure,
     ComponentsFailed,
     Failure,
@@ -259,6 +261,22 @@ class Components:
             self._changed.notify_all()
         return missed
 
+    async def outlast_loss(self, names: Iterable[str]) -> None:
+        """Returns a second after a host was last found gone, or when none of ``names`` runs.
+
+        Peers that are ended before cannot print what they do because of the loss.
+        """
+        lost_ns = [each.noticed_ns for each in self._missed.values() if each.gone]
+        end_ns = max(lost_ns, default=0) + CONSEQUENCES_NS
+        asked = set(names)
+        async with self._changed:
+            while any(state.spec.name in asked for state in self._going()):
+                left_ns = end_ns - time.monotonic_ns()
+                if left_ns <= 0:
+                    return
+                with suppress(asyncio.TimeoutError):
+                    await within(left_ns / 1e9, self._changed.wait())
+
     def peers(self, addresses: Callable[[str], Sequence[str]]) -> dict[str, Any]:
         """The peers of a phase message: where each component is and what it has published."""
 
@@ -343,6 +361,10 @@ class Components:
     def printed(self) -> dict[str, Sequence[PrintedLine]]:
         """The last lines of each component, by its name."""
         return {name: state.last_lines for name, state in self.states.items()}
+
+    def printed_more(self) -> set[str]:
+        """Components that printed other lines before their last ones."""
+        return {n for n, state in self.states.items() if state.lines > len(state.last_lines)}
 
     def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
         failures = []

@@ -9,6 +9,7 @@ from typing import Any
 
 from loopscope.control import probe_plan, router
 from loopscope.control.collection import Collection
+from loopscope.control.disk_space import noted_when_full
 from loopscope.control.failure import RunFailed
 from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
@@ -125,7 +126,8 @@ async def _execute(
                 await to_the_end(bed.fetch())
                 raise
             try:
-                phases = await repeat.run()
+                with noted_when_full(directory, progress):
+                    phases = await repeat.run()
                 ended = True
                 return Executed(
                     phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours

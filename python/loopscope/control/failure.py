@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loopscope.control.host_loss import HostLoss
@@ -246,22 +246,31 @@ def _when(first: Failure, later: Failure) -> str:
     return "before or after that (the clocks do not tell)"
 
 
-def consequences(cause: Failure, printed: Mapping[str, Sequence[PrintedLine]]) -> list[str]:
+def consequences(
+    cause: Failure,
+    printed: Mapping[str, Sequence[PrintedLine]],
+    more: Collection[str] = (),
+) -> list[str]:
     """Text about what other components printed up to a second after a failure.
 
-    ``printed`` has each component's lines. What may have come before it is marked. What a lost host
-    has reported was before it was lost.
+    ``printed`` has each component's last lines, ``more`` the components that printed others before
+    them. What may have come before the failure is marked. What a lost host has reported was before
+    it was lost.
     """
     found: list[tuple[PrintedLine, str]] = []
+    cut = []
     for component, lines in printed.items():
         own = isinstance(cause, ComponentFailure) and component == cause.component
-        for line in lines if not own else ():
-            if isinstance(cause, HostLoss) and line.at.host == cause.host:
-                continue
+        lost = isinstance(cause, HostLoss) and any(line.at.host == cause.host for line in lines)
+        if own or lost:
+            continue
+        for line in lines:
             before = line.at.surely_before(cause.at)
             if not before and not line.at.surely_later_by(cause.at, CONSEQUENCES_NS):
                 found.append((line, component))
-    if not found:
+        if component in more and not lines[0].at.surely_before(cause.at):
+            cut.append(f"{component} ({output_of(lines[0].at.host, component)})")
+    if not (found or cut):
         return []
     found.sort(key=lambda each: (each[0].at.latest_ns, each[0].at.monotonic_ns))
     out = ["what others printed within 1 s after it, after the global time in s when it was read:"]
@@ -270,6 +279,8 @@ def consequences(cause: Failure, printed: Mapping[str, Sequence[PrintedLine]]) -
         out.append(f"  {line.at}  {component} on {line.at.host}{mark}: {line.text}")
     if len(found) > MOST_CONSEQUENCES:
         out.append(f"  and {len(found) - MOST_CONSEQUENCES} lines more")
+    if cut:
+        out.append(f"  these printed more, before the lines that are looked at: {', '.join(cut)}")
     return out
 
 

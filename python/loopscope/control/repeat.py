@@ -185,6 +185,7 @@ class Repeat:
 
     async def collect(self, directory: Path) -> None:
         """Ends everything and has the hosts close their files."""
+        await self._components.outlast_loss(spec.name for spec in self._experiment.components)
         self._collecting = True
         self._progress.stage("ending components")
         # Links last: what others say as they end goes through them, and so may the last probes.
@@ -241,7 +242,9 @@ class Repeat:
             failed.show(self._progress)
         if not isinstance(failed, ComponentsFailed):
             return failed
-        lines = consequences(failed.failures[0], self._components.printed())
+        lines = consequences(
+            failed.failures[0], self._components.printed(), self._components.printed_more()
+        )
         return failed.with_lines(*lines)
 
     def _look(self) -> None:

@@ -108,6 +108,7 @@ class RunDirectory:
         written, and RunInterrupted.
         """
         status = FAILED
+        why: dict[str, str] = {}
         try:
             yield
             if not self.failed_points:
@@ -120,13 +121,15 @@ class RunDirectory:
             what = "all that was to be measured" if whole else "what was measured"
             raise RunInterrupted(self.kept(what)) from None
         except RunFailed as error:
+            why = {"error": str(error)}
             raise error.with_lines(self.kept()) from None
         except OSError as error:
             what = f"cannot write {error.filename}: {error.strerror}"
+            why = {"error": what}
             raise RunFailed(f"{what}\n{self.kept()}") from None
         finally:
             try:
-                self.describe(status=status)
+                self.describe(status=status, **why)
             except OSError as error:
                 # What the run came to is more than that its disk is full now.
                 progress.note(f"cannot write {error.filename}: {error.strerror}")
@@ -156,6 +159,8 @@ class RunDirectory:
 
     def kept(self, what: str = "what was measured") -> str:
         """Where that is, for people."""
+        if not any(self.path.glob("*/[0-9]*/hosts")):
+            return f"nothing was measured; what is known of the run is in {self.path}"
         return f"{what} is in {self.path}; to see it: loopscope report {self.path}"
 
     def _link_latest(self) -> None:

@@ -16,13 +16,20 @@ from loopscope.timeline.manifest import (
 )
 from loopscope.timeline.recording import AllPoints, is_recorded, open_tables
 from loopscope.timeline.run import TABLES, Run, UnknownTableError, hops_of, open_run, points_of
-from loopscope.timeline.table_error import RunError, is_interrupt, readable_errors, table_error
+from loopscope.timeline.table_error import (
+    NothingMeasuredError,
+    RunError,
+    is_interrupt,
+    readable_errors,
+    table_error,
+)
 
 __all__ = [
     "JUDGED_BY",
     "KILLED",
     "ForeignTrace",
     "ListedRun",
+    "NothingMeasuredError",
     "TABLES",
     "AllPoints",
     "ProcessLoss",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopscope.files import write_whole
 from loopscope.strict_json import from_json, to_json
-from loopscope.timeline.table_error import RunError
+from loopscope.timeline.table_error import NothingMeasuredError, RunError
 
 if TYPE_CHECKING:
     from loopscope.experiment import Experiment
@@ -66,6 +66,28 @@ def write_judged_by(path: Path, file: Path, experiment: Mapping[str, Any]) -> No
     """Keeps in a run what it is judged by instead of what it was measured with."""
     document = {"version": 1, "file": str(file), "experiment": experiment}
     write_whole(path / JUDGED_BY, to_json(document, indent=2) + "\n")
+
+
+def check_measured(path: Path) -> None:
+    """Raises NothingMeasuredError where a run without files of hosts did not end well.
+
+    The text says why it ended.
+    """
+    manifest = read_manifest(path)
+    status = manifest.get("status")
+    endings = {KILLED: "its controller was killed", "interrupted": "it was interrupted"}
+    if status not in ("failed", *endings):
+        return
+    points = [each["name"] for each in manifest.get("experiment", {}).get("points", ())]
+    errors = {name: read_point(path, manifest, name).get("error") for name in points}
+    # Older runs have not written down why they failed.
+    why = (
+        endings.get(status)
+        or manifest.get("error")
+        or "\n".join(f"point {name}: {error}" for name, error in errors.items() if error)
+        or "its manifest does not say why"
+    )
+    raise NothingMeasuredError(f"{path}: the run ended before anything was measured: {why}")
 
 
 def run_id(path: Path, manifest: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import KernelGap, ProcessLoss, kernel_gaps, read_loss
 from loopscope.timeline.manifest import (
+    check_measured,
     read_json,
     read_manifest,
     read_point,
@@ -89,6 +90,7 @@ def _points(path: str | Path) -> tuple[Path, dict[str, dict[int, Path]]]:
         if each.is_dir() and (repeats := _repeats(each))
     }
     if not points:
+        check_measured(root)
         raise RunError(
             f"{path} is not a run directory: it has no <point>/<repeat>/hosts. "
             "Give a directory like runs/<experiment>/latest, or where it fits a recording's or an "

@@ -10,6 +10,10 @@ class RunError(Exception):
     """A run directory that cannot be read. The text says which file and what to do."""
 
 
+class NothingMeasuredError(RunError):
+    """A run that ended before anything was measured. The text has the reason."""
+
+
 def is_interrupt(error: Exception) -> bool:
     """Whether DuckDB noticed Ctrl-C before Python did.
 
