@@ -43,6 +43,7 @@ mod pidfd;
 mod ports;
 mod processes;
 mod program;
+mod qdisc;
 pub mod reset;
 pub mod rights;
 pub mod rootless;
@@ -50,6 +51,7 @@ pub mod scope;
 pub mod server;
 mod service;
 pub mod setting;
+mod settings;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skip;

@@ -24,11 +24,13 @@ use crate::proto::{
     ChooseKernelReply, ChooseKernelRequest, DepartedReply, Departures, EnterPhaseReply,
     EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest, FinishTraceReply,
     FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply, KeepKernelRequest, PeerEnd,
-    ProbePeersReply, ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply,
-    ShutdownRequest, StartClockReply, StartClockRequest, StartKernelReply, StartKernelRequest,
-    StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest,
-    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    ProbePeersReply, ProbePeersRequest, ReadClockReply, ReadClockRequest, SetReply, SetRequest,
+    ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest, StartKernelReply,
+    StartKernelRequest, StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply,
+    StopPeersRequest, StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest,
+    agent_server,
 };
+use crate::settings;
 use crate::testbed::TestbedError;
 
 /// Longest grace, in seconds.
@@ -88,6 +90,12 @@ impl agent_server::Agent for Service {
             Status::failed_precondition("a host of a testbed does not make testbeds")
         })?;
         Ok(Response::new(machine.build(request.get_ref()).await?))
+    }
+
+    async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetReply>, Status> {
+        let made =
+            tokio::task::block_in_place(|| settings::make(&self.agent.ledger, request.get_ref()));
+        made.map(Response::new).map_err(Status::failed_precondition)
     }
 
     type WatchStream = Replies<Event>;

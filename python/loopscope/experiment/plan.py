@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from . import seeds
 from .channel import Channel
+from .machine_settings import MachineSettings
 from .measures import Expectation, Figure, Path, Pattern, Requirement, Scalar, Statistic, Value
 from .problem import Problem
 
@@ -186,6 +187,7 @@ class Machine:
     clock: str | None = None
     become: str | None = None
     quota_bytes: int = 16 * 10**9
+    settings: MachineSettings = MachineSettings()
 
 
 @dataclass(frozen=True)
@@ -418,6 +420,7 @@ class Experiment:
     warnings: tuple[Problem, ...] = ()
     folder: str = ""
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    settings: MachineSettings = MachineSettings()
     send: tuple[str, ...] = ()
     drain_ns: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

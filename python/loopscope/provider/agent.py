@@ -144,6 +144,11 @@ class Agent:
         reply: pb.BuildTestbedReply = await self._ask("BuildTestbed", request, 60)
         return reply
 
+    async def set(self, request: pb.SetRequest) -> pb.SetReply:
+        """Gives settings of the machine other values until the end of the run."""
+        reply: pb.SetReply = await self._ask("Set", request, 60)
+        return reply
+
     async def watch(self) -> AsyncIterator[pb.Event]:
         """Everything that happens to the host's components, until the agent ends."""
         taken = 0

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import IO
 
-from loopscope.experiment import Experiment
+from loopscope.experiment import Experiment, MachineSettings
 from loopscope.provider import (
     CLOCK,
     DATA,
@@ -26,6 +27,7 @@ from loopscope.provider import (
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.provider.patience import within
+from loopscope.testbed import settings
 from loopscope.testbed.program import dormant, host_binary
 
 
@@ -35,8 +37,9 @@ class LocalTestbed(Testbed):
     With a router the data links end at it; else they are one bridge.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, machine: MachineSettings, request: Request) -> None:
         super().__init__()
+        self._settings = machine
         self._run_id = request.run_id
         self._directory = request.directory.absolute()
         self._request = pb.BuildTestbedRequest(
@@ -92,6 +95,10 @@ class LocalTestbed(Testbed):
         await self._wait_until_ready()
         self._agent = Agent("machine", socket)
         try:
+            unset = await settings.make(self._agent, self._settings)
+        except AgentError as error:
+            raise TestbedError(error.what) from None
+        try:
             made = await self._agent.build_testbed(self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
@@ -99,7 +106,8 @@ class LocalTestbed(Testbed):
         # All hosts share it.
         self.kernels = {"_kernel": self._agent}
         self.knows_neighbours = made.neighbours
-        self.lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
+        lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
+        self.lacking = [*unset, *lacking]
         if made.HasField("router"):
             ports = [
                 RouterPort(each.name, each.port, each.data_link_address) for each in made.hosts
@@ -172,6 +180,6 @@ class LocalTestbed(Testbed):
         self._agent = self._process = self._log = None
 
 
-def provide(_: Experiment) -> Provider:
+def provide(experiment: Experiment) -> Provider:
     """The provider of an experiment's hosts, which need no machines."""
-    return LocalTestbed
+    return partial(LocalTestbed, experiment.settings)

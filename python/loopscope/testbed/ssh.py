@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from asyncio.subprocess import Process
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from loopscope.provider import (
     CLOCK,
     DATA,
     Host,
+    Lack,
     Provider,
     Request,
     Testbed,
     TestbedError,
 )
 from loopscope.provider.agent import Agent, AgentError
-from loopscope.testbed import kit, rights, routes
+from loopscope.testbed import kit, rights, routes, settings
 from loopscope.testbed.loss import Loss, find_out
 from loopscope.testbed.reach import AT_ONCE, Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
@@ -66,6 +67,7 @@ class SshTestbed(Testbed):
         self._machines = machines
         self._request = request
         self._remotes: dict[str, _Remote] = {}
+        self._unset: list[Lack] = []
         self._scratch: Scratch | None = None
         self._asked = asyncio.Semaphore(AT_ONCE)
         spools = {host: Spool(f"{request.run_id}-{host}", machines[host]) for host in request.hosts}
@@ -96,7 +98,7 @@ class SshTestbed(Testbed):
         # Each has one of its own.
         self.kernels = {name: host.agent for name, host in hosts.items()}
         found = {name: each.rights for name, each in self._remotes.items() if each.rights}
-        self.lacking = rights.lacking(found)
+        self.lacking = [*self._unset, *rights.lacking(found)]
 
     async def _make_one(self, name: str) -> Host:
         async with self._asked:
@@ -110,7 +112,14 @@ class SshTestbed(Testbed):
                 rights.check_links(name, allowed)
             remote.folder = reached.spool(self._spools.by_host[name].name)
             await self._send_files(machine, remote.folder)
-            return await self._start_agent(name, remote, reached)
+            host = await self._start_agent(name, remote, reached)
+            try:
+                unset = await settings.make(host.agent, self._machines[name].settings)
+            except AgentError:
+                await host.agent.close()
+                raise
+            self._unset += (replace(each, why=f"{name}: {each.why}") for each in unset)
+            return host
 
     async def _send_files(self, machine: SshMachine, folder: str) -> None:
         desk = Path(self._request.folder or ".")
