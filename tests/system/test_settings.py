@@ -1,4 +1,4 @@
-"""Settings of a machine: other values while a run lasts, the own ones after it, whatever ends it."""
+"""Settings of a machine: other values while a run lasts, and its own ones again afterwards."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ SHOW = (
     f"cat {TTL} /proc/sys/net/ipv4/tcp_rmem {ETH1}/mtu {ETH1}/tx_queue_len "
     f"{ETH1}/gro_flush_timeout; tc qdisc show dev eth1 root | cut -d' ' -f-3"
 )
+LEFT = "left alone: mtu of eth1: somebody has set it to 3000"
 SET = "70\n4096\t90000\t600000\n4000\n77\n20000\nqdisc pfifo 4c53:"
 
 
@@ -88,7 +89,7 @@ def test_a_run_has_the_settings_and_its_report_shows_them(tuned: TunedMachine) -
     assert noted["/proc/sys/vm/stat_interval"] == {"before": before, "set": "7"}
     assert noted["queueing discipline of eth1"] == {"before": "default", "set": "pfifo"}
     assert noted["gso of eth1"] == {"before": "on", "set": "off"}
-    assert noted[f"{ETH1}/mtu"] == {"before": "1500", "set": "4000"}
+    assert noted["mtu of eth1"] == {"before": "1500", "set": "4000"}
     assert len(noted) == 8
     page = (repeat.parents[1] / "report.html").read_text()
     assert "settings./proc/sys/vm/stat_interval.set" in page
@@ -108,7 +109,7 @@ def test_settings_of_a_machine_are_one_run_s_at_a_time(tuned: TunedMachine) -> N
     (tuned.directory / "over").touch()
     told = " ".join(first.communicate(timeout=60)[1].split())
     assert first.returncode == 0, told
-    assert f"left alone: {ETH1}/mtu: somebody has set it to 3000" in told
+    assert LEFT in told
     assert tuned.on(f"cat {ETH1}/mtu") == "3000"
     tuned.on(f"echo 1500 > {ETH1}/mtu")
 
@@ -134,9 +135,7 @@ def test_settings_come_back_whatever_is_killed(tuned: TunedMachine, killed: str)
         assert tuned.on(f"cat {TTL}") == "70"
         done = tuned.command("reset")
         assert done.returncode == 0, done.stderr
-        assert f"left alone: {ETH1}/mtu: somebody has set it to 3000" in " ".join(
-            done.stdout.split()
-        )
+        assert LEFT in " ".join(done.stdout.split())
         assert tuned.on(SHOW) == stayed
     until(lambda: tuned.on(SHOW) == stayed and not tuned.leftovers())
     tuned.on(f"echo 1500 > {ETH1}/mtu")
@@ -176,7 +175,7 @@ def test_what_cannot_be_set_is_told_before_anything_starts(tuned: TunedMachine) 
 
 
 def test_settings_of_machines_over_ssh(machines: SshMachines) -> None:
-    """Of each its own; a user without rights is told what gives them."""
+    """Each machine has its own; a user without rights is told what gives them."""
     text = """
 name: tuned
 testbed: ssh

@@ -31,6 +31,7 @@ pub mod lacking;
 mod launcher;
 pub mod ledger;
 pub mod lines;
+mod link;
 mod machine;
 pub mod namespace;
 mod netlink;

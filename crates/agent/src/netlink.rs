@@ -54,12 +54,16 @@ pub(crate) struct Peer<'a> {
 }
 
 /// What the kernel tells of a link.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Link {
     /// Bytes.
     pub(crate) mtu: Option<u32>,
     /// The name of its root queueing discipline.
     pub(crate) qdisc: Option<String>,
+    /// Packets that wait at it by that of the kernel.
+    pub(crate) queue: Option<u32>,
+    /// Its Ethernet address.
+    pub(crate) address: Option<Vec<u8>>,
 }
 
 /// A connection to the network namespace of the thread that opened it.
@@ -119,12 +123,14 @@ impl Connection {
         let mut found = BTreeMap::new();
         self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
             let RouteNetlinkMessage::NewLink(link) = message else { return };
-            let (mut name, mut about) = (None, Link { mtu: None, qdisc: None });
+            let (mut name, mut about) = (None, Link::default());
             for attribute in link.attributes {
                 match attribute {
                     LinkAttribute::IfName(text) => name = Some(text),
                     LinkAttribute::Mtu(mtu) => about.mtu = Some(mtu),
                     LinkAttribute::Qdisc(text) => about.qdisc = Some(text),
+                    LinkAttribute::TxQueueLen(packets) => about.queue = Some(packets),
+                    LinkAttribute::Address(address) => about.address = Some(address),
                     _ => {}
                 }
             }
@@ -264,6 +270,21 @@ pub(crate) fn up(name: &str) -> Vec<Change> {
     message.header.change_mask = LinkFlags::Up;
     changes.push(set_link(format!("link {name} up"), message));
     changes
+}
+
+/// Gives a link another MTU, in bytes.
+pub(crate) fn set_mtu(name: &str, mtu: u32) -> Change {
+    let attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Mtu(mtu)];
+    set_link(format!("mtu of {name}"), link(attributes))
+}
+
+/// Has so many packets wait at a link.
+pub(crate) fn set_queue(name: &str, packets: u32) -> Change {
+    let queue = LinkAttribute::TxQueueLen(packets);
+    set_link(
+        format!("txqueuelen of {name}"),
+        link(vec![LinkAttribute::IfName(name.to_owned()), queue]),
+    )
 }
 
 fn set_link(what: String, message: LinkMessage) -> Change {

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::{offload, qdisc};
+use crate::{link, offload, qdisc};
 
 /// A setting of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,13 @@ pub enum Setting {
         /// Its name.
         interface: String,
     },
+    /// One of [`link::SETTINGS`], a number.
+    Link {
+        /// The interface's name.
+        interface: String,
+        /// The name of the setting.
+        attribute: String,
+    },
     /// One of [`offload::SWITCHES`], `on` or `off`.
     Offload {
         /// The interface's name.
@@ -43,8 +50,7 @@ pub enum Setting {
 }
 
 /// Files of an interface in `/sys/class/net/<interface>` that may be changed.
-pub(crate) const INTERFACE_FILES: [&str; 4] =
-    ["mtu", "tx_queue_len", "gro_flush_timeout", "napi_defer_hard_irqs"];
+pub(crate) const INTERFACE_FILES: [&str; 2] = ["gro_flush_timeout", "napi_defer_hard_irqs"];
 
 impl Setting {
     /// How a person would call it.
@@ -52,6 +58,7 @@ impl Setting {
         match self {
             Setting::File { path } => path.display().to_string(),
             Setting::Stamps { interface } => format!("packet stamps of {interface}"),
+            Setting::Link { interface, attribute } => format!("{attribute} of {interface}"),
             Setting::Offload { interface, offload } => format!("{offload} of {interface}"),
             Setting::Qdisc { interface } => format!("queueing discipline of {interface}"),
         }
@@ -71,6 +78,9 @@ impl Setting {
                         || is_of_interface(path))
             }
             Setting::Stamps { interface } | Setting::Qdisc { interface } => is_name(interface),
+            Setting::Link { interface, attribute } => {
+                is_name(interface) && link::SETTINGS.contains(&&**attribute)
+            }
             Setting::Offload { interface, offload } => {
                 is_name(interface) && offload::SWITCHES.iter().any(|(name, ..)| name == offload)
             }
@@ -82,6 +92,7 @@ impl Setting {
         match self {
             Setting::File { path } => Ok(fs::read_to_string(path)?.trim_end().to_owned()),
             Setting::Stamps { interface } => Ok(stamps(read_stamps(interface)?)),
+            Setting::Link { interface, attribute } => link::read(interface, attribute),
             Setting::Offload { interface, offload } => offload::read(interface, offload),
             Setting::Qdisc { interface } => qdisc::read(interface),
         }
@@ -102,6 +113,7 @@ impl Setting {
                 });
                 write_stamps(interface, types.ok_or(io::ErrorKind::InvalidInput)?)
             }
+            Setting::Link { interface, attribute } => link::write(interface, attribute, value),
             Setting::Offload { interface, offload } => offload::write(interface, offload, value),
             Setting::Qdisc { interface } => qdisc::write(interface, value),
         }

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::unistd::geteuid;
 
 use crate::ledger::{Ledger, LedgerError};
+use crate::link;
 use crate::proto::{self, SetReply, SetRequest};
 use crate::rootless;
 use crate::setting::{Setting, is_name};
@@ -79,15 +80,15 @@ fn wishes(request: &SetRequest) -> (Vec<Wish>, Vec<String>) {
     let (mut found, mut problems) = (vec![], vec![]);
     for (interface, settings) in sorted(&request.interfaces) {
         let key = format!("settings.interfaces.{interface}");
-        if !is_name(interface) || !Path::new("/sys/class/net").join(interface).exists() {
+        if !is_name(interface) || !link::exists(interface) {
             problems.push(format!("{key}: this machine has no such interface"));
             continue;
         }
         for (name, value) in sorted(&settings.values) {
             let key = format!("{key}.{name}");
             match of_interface(interface, name) {
-                Some(setting) => found.push(Wish { key, setting, value: value.clone() }),
-                None => problems.push(format!("{key}: loopscope does not change this")),
+                Ok(setting) => found.push(Wish { key, setting, value: value.clone() }),
+                Err(problem) => problems.push(format!("{key}: {problem}")),
             }
         }
     }
@@ -104,18 +105,20 @@ fn wishes(request: &SetRequest) -> (Vec<Wish>, Vec<String>) {
     (found, problems)
 }
 
-fn of_interface(interface: &str, name: &str) -> Option<Setting> {
-    let owned = interface.to_owned();
-    let file = match name {
-        "mtu" | "gro_flush_timeout" | "napi_defer_hard_irqs" => name,
-        "txqueuelen" => "tx_queue_len",
-        "gro" | "gso" => {
-            return Some(Setting::Offload { interface: owned, offload: name.to_owned() });
+/// The setting of an interface by its name in the experiment file.
+fn of_interface(interface: &str, name: &str) -> Result<Setting, String> {
+    let (interface, named) = (interface.to_owned(), name.to_owned());
+    Ok(match name {
+        "mtu" | "txqueuelen" => Setting::Link { interface, attribute: named },
+        "gro" | "gso" => Setting::Offload { interface, offload: named },
+        "qdisc" => Setting::Qdisc { interface },
+        "gro_flush_timeout" | "napi_defer_hard_irqs" => {
+            let folder =
+                link::folder(&interface).ok_or("/sys shows another network's interfaces")?;
+            Setting::File { path: folder.join(name) }
         }
-        "qdisc" => return Some(Setting::Qdisc { interface: owned }),
-        _ => return None,
-    };
-    Some(Setting::File { path: Path::new("/sys/class/net").join(interface).join(file) })
+        _ => return Err("loopscope does not change this".to_owned()),
+    })
 }
 
 /// The file of a sysctl, whose name has dots between its parts.
@@ -213,7 +216,7 @@ fn move_interrupts(
     }))
 }
 
-/// Whether it is the kernel that does not let this very interrupt be moved, whoever asks.
+/// Whether the kernel lets nobody move this very interrupt.
 fn is_kernels(error: &LedgerError) -> bool {
     let errno = match error {
         LedgerError::Changed { .. } => return true,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-
 _UNITS: Final = {"mtu": " B", "txqueuelen": " packets", "gro_flush_timeout": " ns"}
 
 

@@ -183,7 +183,7 @@ fn a_setting_that_changes_twice_gets_its_first_value_back() {
     });
 }
 
-/// Of a link of the namespace's own: a file, an offload, and the queueing discipline.
+/// The settings of a link that the namespace has of its own.
 #[test]
 fn settings_of_interfaces_come_back() {
     in_own_network(|state, _| {
@@ -198,8 +198,10 @@ fn settings_of_interfaces_come_back() {
             (Setting::Offload { interface: interface(), offload: "gso".to_owned() }, "on", "off"),
             (Setting::Offload { interface: interface(), offload: "gro".to_owned() }, "off", "on"),
             (Setting::Qdisc { interface: interface() }, "default", "pfifo"),
+            (Setting::Link { interface: interface(), attribute: "mtu".into() }, "1500", "4000"),
+            (Setting::Link { interface: interface(), attribute: "txqueuelen".into() }, "1000", "9"),
         ];
-        let shown = || shell("tc qdisc show dev eth1; ethtool -k eth1");
+        let shown = || shell("ip link show eth1; tc qdisc show dev eth1; ethtool -k eth1");
         let before = shown();
         let ledger = Ledger::create(state, "r1", here()).unwrap();
         for (setting, was, value) in &settings {
@@ -209,6 +211,8 @@ fn settings_of_interfaces_come_back() {
         }
         let set = shown();
         for told in [
+            "mtu 4000",
+            "qlen 9",
             "qdisc pfifo 4c53:",
             "generic-segmentation-offload: off",
             "generic-receive-offload: on",
@@ -216,7 +220,7 @@ fn settings_of_interfaces_come_back() {
             assert!(set.contains(told), "{set}");
         }
         let undone = ledger.undo();
-        assert_eq!((undone.removed.len(), undone.problems.len()), (3, 0), "{undone:?}");
+        assert_eq!((undone.removed.len(), undone.problems.len()), (5, 0), "{undone:?}");
         assert_eq!(shown(), before);
         // What somebody has given it is neither replaced nor removed.
         let ledger = Ledger::create(state, "r2", here()).unwrap();

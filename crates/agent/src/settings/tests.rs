@@ -128,7 +128,7 @@ fn interfaces_are_this_machines_by_their_plain_names() {
     let interfaces = names.map(|name| (name.to_owned(), settings.clone())).into();
     let (found, problems) = wishes(&SetRequest { interfaces, ..SetRequest::default() });
     let wanted = [
-        ("mtu", Setting::File { path: "/sys/class/net/lo/mtu".into() }, "9000"),
+        ("mtu", Setting::Link { interface: "lo".to_owned(), attribute: "mtu".to_owned() }, "9000"),
         ("qdisc", Setting::Qdisc { interface: "lo".to_owned() }, "fq"),
     ];
     let wanted = wanted.map(|(name, setting, value)| Wish {
