@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loopscope.cli import schedule
 from loopscope.experiment import ExperimentErrors, MachineSettings, from_manifest, load
 from loopscope.strict_json import to_json
 
@@ -94,3 +95,16 @@ def test_settings_at_the_place_of_another_testbed_are_refused(tmp_path: Path) ->
         load(written(tmp_path, f"settings: {settings}", "ssh"))
     with pytest.raises(ExperimentErrors, match="move this there"):
         load(written(tmp_path, f"machines: {{h1: {{settings: {settings}}}}}"))
+
+
+def test_a_dry_run_shows_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "settings: {interrupts: 0-1, interfaces: {eth1: {gro_flush_timeout: 20us, mtu: 2kB}}}"
+    local = load(written(tmp_path, given))
+    schedule.show(local, as_json=False)
+    line = "interrupts 0-1, eth1.mtu 2000 B, eth1.gro_flush_timeout 20000 ns\n"
+    assert f"settings of this machine while it lasts: {line}" in capsys.readouterr().out
+    ssh = load(
+        written(tmp_path, "machines: {h2: {settings: {sysctls: {vm.swappiness: 1}}}}", "ssh")
+    )
+    schedule.show(ssh, as_json=True)
+    assert json.loads(capsys.readouterr().out)["settings"] == {"h2": {"vm.swappiness": "1"}}

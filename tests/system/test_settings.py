@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ssh_machines import SshMachines, parent_of
+from ssh_machines import EVERYTHING, SshMachines, parent_of
 from tuned_machine import TunedMachine
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -181,7 +181,11 @@ name: tuned
 testbed: ssh
 hosts: [h1, h2]
 machines:
-  h1: {{user: {user}, settings: {{sysctls: {{net.ipv4.ip_default_ttl: 70}}}}}}
+  h1:
+    {become}
+    settings:
+      sysctls: {{net.ipv4.ip_default_ttl: 70}}
+      interfaces: {{eth0: {{txqueuelen: 9}}}}
   h2: {{user: root, settings: {{interfaces: {{eth0: {{mtu: 1400B, gso: false}}}}}}}}
 components:
   one: {{host: h1, run: cat /proc/sys/net/ipv4/ip_default_ttl, start: run, ready: {{exit: 0}}}}
@@ -189,22 +193,30 @@ components:
 phases: [{{name: run, timeout: 60s}}]
 trace: {{kernel: off}}
 """
-    show = f"cat {TTL} /sys/class/net/eth0/mtu"
+    show = f"cat {TTL} /sys/class/net/eth0/mtu /sys/class/net/eth0/tx_queue_len"
     before = {host: machines.on(host, show) for host in machines.hosts}
-    file = machines.write("tuned.yaml", text.format(user="rider"))
+    file = machines.write("tuned.yaml", text.format(become="user: rider"))
     refused = machines.command("run", file)
     told = " ".join(refused.stderr.split())
     assert refused.returncode != 0
-    assert f"host h1: settings.sysctls.net.ipv4.ip_default_ttl: cannot set {TTL}: Perm" in told
+    assert "host h1: settings." in told
+    assert f"settings.sysctls.net.ipv4.ip_default_ttl: cannot set {TTL}: Permission" in told
     assert "`user: root` in `machines`" in told
+    assert "settings.interfaces.eth0.txqueuelen: cannot set txqueuelen of eth0" in told
     until(lambda: {host: machines.on(host, show) for host in machines.hosts} == before)
-    file = machines.write("tuned.yaml", text.format(user="root"))
+    machines.allow("h1", EVERYTHING)
+    file = machines.write("tuned.yaml", text.format(become="become: sudo"))
     done = machines.command("run", file)
     assert done.returncode == 0, done.stderr
     (repeat,) = (machines.directory / "runs" / "tuned" / "latest").glob("base/1")
     printed = {name: repeat / f"hosts/{name}/components" for name in ("h1", "h2")}
     assert (printed["h1"] / "one/stdout.log").read_text() == "70\n"
     assert (printed["h2"] / "two/stdout.log").read_text() == "1400\n"
-    noted = json.loads((repeat / "hosts/h2/env.json").read_text())["settings"]
-    assert noted["gso of eth0"] == {"before": "on", "set": "off"} and len(noted) == 2
+    of_h1, of_h2 = (
+        json.loads((repeat / f"hosts/{name}/env.json").read_text())["settings"] for name in printed
+    )
+    assert of_h1["txqueuelen of eth0"] == {"before": "1000", "set": "9"} and len(of_h1) == 2
+    assert of_h2["gso of eth0"] == {"before": "on", "set": "off"} and len(of_h2) == 2
     assert {host: machines.on(host, show) for host in machines.hosts} == before
+    done = machines.command("host", "setup", "--remove", "h1")
+    assert done.returncode == 0, done.stderr

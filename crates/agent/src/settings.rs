@@ -236,7 +236,7 @@ fn explained(error: &LedgerError) -> String {
         }
         Errno::EACCES | Errno::EPERM => format!(
             "{error}; root may: start loopscope as root, with testbed ssh give `user: root` in \
-             `machines`, or remove this"
+             `machines` (for what is the network's `become: sudo`), or remove this"
         ),
         Errno::EROFS => format!("{error}, as in a container; remove this"),
         _ => error.to_string(),

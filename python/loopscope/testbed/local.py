@@ -30,6 +30,8 @@ from loopscope.provider.patience import within
 from loopscope.testbed import settings
 from loopscope.testbed.program import dormant, host_binary
 
+NONE = MachineSettings()
+
 
 class LocalTestbed(Testbed):
     """Hosts made by the machine's agent.
@@ -37,7 +39,7 @@ class LocalTestbed(Testbed):
     With a router the data links end at it; else they are one bridge.
     """
 
-    def __init__(self, machine: MachineSettings, request: Request) -> None:
+    def __init__(self, request: Request, machine: MachineSettings = NONE) -> None:
         super().__init__()
         self._settings = machine
         self._run_id = request.run_id
@@ -182,4 +184,4 @@ class LocalTestbed(Testbed):
 
 def provide(experiment: Experiment) -> Provider:
     """The provider of an experiment's hosts, which need no machines."""
-    return partial(LocalTestbed, experiment.settings)
+    return partial(LocalTestbed, machine=experiment.settings)

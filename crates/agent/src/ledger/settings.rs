@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
 
+use nix::errno::Errno;
+
 use super::{Entry, Ledger, LedgerError, read};
 use crate::setting::{self, Setting, is_same};
 
@@ -13,7 +15,10 @@ impl Ledger {
     /// left as it was.
     pub fn set(&self, setting: &Setting, value: &str) -> Result<(), LedgerError> {
         let failed = |error: io::Error| {
-            let (reason, errno) = (setting::reason(&error), error.raw_os_error());
+            // An error of rtnetlink has words in place of its number.
+            let denied = error.kind() == io::ErrorKind::PermissionDenied;
+            let errno = error.raw_os_error().or(denied.then_some(Errno::EPERM as i32));
+            let reason = setting::reason(&error);
             LedgerError::Set { what: setting.describe(), reason, errno }
         };
         self.own_settings(setting)?;
