@@ -47,6 +47,8 @@ def tuned(tmp_path: Path) -> Iterator[TunedMachine]:
     with TunedMachine(tmp_path) as machine:
         before = machine.on(SHOW)
         yield machine
+        # A test that failed has left a program that waits.
+        (tmp_path / "over").touch()
         assert machine.on(SHOW) == before
         assert not machine.leftovers()
 
