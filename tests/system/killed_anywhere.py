@@ -34,6 +34,9 @@ name: tiny
 hosts: [h1, h2]
 network:
   default: {delay: 1ms}
+settings:
+  sysctls: {net.ipv4.ip_default_ttl: 70, net.ipv4.tcp_rmem: 4096 90000 600000}
+  interfaces: {lo: {mtu: 9000B, txqueuelen: 77, gso: false, qdisc: pfifo}}
 components:
   escaped: {host: h1, run: "sh -c 'env -i setsid sleep 600 & exec sleep 600'", ready: started}
   worker: {host: h2, run: "true", ready: {exit: 0}, start: run}

@@ -461,3 +461,18 @@ def test_stamps_of_sockets_tell_the_way_from_the_wait(user: OrdinaryUser, result
     assert min(ways) >= 12_000_000 and sorted(ways)[30] < 16_000_000, sorted(ways)
     assert sum(wait > 5_000_000 for wait in waits) > 20, sorted(waits)
     assert left > 100
+
+
+def test_settings_of_the_machine_take_root(user: OrdinaryUser) -> None:
+    value = Path("/proc/sys/vm/stat_interval").read_text()
+    user.write(
+        "tuned.yaml",
+        "name: tuned\nhosts: [h1]\nsettings: {sysctls: {vm.stat_interval: 7}}\n"
+        "components: {program: {host: h1, run: touch began, ready: {exit: 0}}}\n"
+        "phases: [{name: run, timeout: 30s}]\n",
+    )
+    done = user.command("run", "tuned.yaml")
+    assert done.returncode == 4, done.stderr
+    assert "only root can change those of a machine" in " ".join(done.stderr.split())
+    assert not (user.home / "began").exists()
+    assert Path("/proc/sys/vm/stat_interval").read_text() == value

@@ -170,6 +170,7 @@ impl Agent {
         }
         let undone = tokio::task::block_in_place(|| self.ledger.undo());
         problems.extend(undone.problems);
+        problems.extend(undone.left.into_iter().map(|what| format!("left alone: {what}")));
         if let Some(host) = &self.host {
             host.events.close();
         }

@@ -12,7 +12,7 @@ use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, is_counter_given};
 use serde_json::{Value, json};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, changed_settings};
 use crate::netlink::{Connection, Link};
 use crate::offload;
 
@@ -74,11 +74,22 @@ pub(crate) fn describe(
         },
         "counter": counter(frequency, processor.get("flags").map(String::as_str)),
         "cgroup": { "path": ledger.cgroup(), "why_none": ledger.why_no_cgroup() },
+        "settings": settings(ledger),
         "memory_kib": memory_kib(),
         "links": links(),
         "offloads": offload::of("data0").ok(),
         "sysctls": sysctls,
     })
+}
+
+/// Settings of the machine that this run has changed, each with its value before.
+fn settings(ledger: &Ledger) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::<String, Value>::new();
+    for [what, before, set] in changed_settings(ledger.path()) {
+        let entry = found.entry(what).or_insert_with(|| json!({ "before": before }));
+        entry["set"] = set.into();
+    }
+    found
 }
 
 fn line(path: &str) -> Option<String> {

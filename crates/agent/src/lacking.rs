@@ -5,11 +5,11 @@ use std::fs::OpenOptions;
 use std::io;
 
 use loopscope_emulate::mover::xdp;
-use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::machine_proto;
 use crate::rootless;
+use crate::setting::reason;
 
 /// One thing that cannot be done here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,14 +53,6 @@ pub(crate) fn find(why_no_cgroup: Option<&str>) -> Vec<Lack> {
         .into_iter()
         .filter_map(|(what, tried, cost)| Some(Lack { what, why: reason(&tried.err()?), cost }))
         .collect()
-}
-
-/// The system's words for people, without their number.
-fn reason(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(number) => Errno::from_raw(number).desc().to_owned(),
-        None => error.to_string(),
-    }
 }
 
 /// A thread that ends at once.

@@ -7,6 +7,7 @@
 
 mod entry;
 mod note;
+mod settings;
 mod state;
 mod undo;
 
@@ -24,6 +25,7 @@ pub use entry::Entry;
 use entry::PREFIXES;
 pub use entry::prefix;
 pub(crate) use note::Note;
+pub(crate) use settings::changed_settings;
 pub(crate) use state::{boot_id, check_own, folder, make_own};
 pub use state::{state_dir, state_dir_by};
 pub use undo::Undone;
@@ -32,7 +34,7 @@ pub(crate) use undo::{owned, undo_file};
 use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
-use crate::setting::{self, MachineLock, Setting};
+use crate::setting::MachineLock;
 
 /// Environment variable that every process of a run carries.
 pub const RUN_MARK: &str = "LOOPSCOPE_RUN";
@@ -64,6 +66,26 @@ pub enum LedgerError {
         what: String,
         /// Why not.
         reason: String,
+    },
+    /// A setting of the machine could not be given a value.
+    #[error("cannot set {what}: {reason}")]
+    Set {
+        /// The setting.
+        what: String,
+        /// Why not.
+        reason: String,
+        /// The system's number for it, where the system has refused it.
+        errno: Option<i32>,
+    },
+    /// A setting of the machine became another one than it was given. It has its value back.
+    #[error("cannot set {what}: it became {became:?} when it was given {value:?}")]
+    Changed {
+        /// The setting.
+        what: String,
+        /// What it was given.
+        value: String,
+        /// Its value then.
+        became: String,
     },
 }
 
@@ -348,55 +370,6 @@ impl Ledger {
         }
         drop(own);
         self.append(&[Entry::NotOurs { entry: Box::new(entry.clone()) }])
-    }
-
-    /// Gives a setting of the machine another value, after recording it and the one before.
-    pub fn set(&self, setting: &Setting, value: &str) -> Result<(), LedgerError> {
-        let not_set = |reason: String| LedgerError::Make { what: setting.describe(), reason };
-        let before = setting.read().map_err(|error| not_set(error.to_string()))?;
-        if before == value {
-            return Ok(());
-        }
-        self.record_setting(setting, &before, value)?;
-        setting.write(value).map_err(|error| not_set(error.to_string()))?;
-        // What it has is what it is known by.
-        let now = setting.read().map_err(|error| not_set(error.to_string()))?;
-        if now != value {
-            setting.write(&before).map_err(|error| not_set(error.to_string()))?;
-            return Err(not_set(format!("it became {now:?} when it was given {value:?}")));
-        }
-        Ok(())
-    }
-
-    /// Records that a setting of the machine with the value `before` is about to get the value
-    /// `set`. Refused while another run has changed any: each would take the other's value for the
-    /// machine's own.
-    pub(crate) fn record_setting(
-        &self,
-        setting: &Setting,
-        before: &str,
-        set: &str,
-    ) -> Result<(), LedgerError> {
-        let refused = |reason: &str| LedgerError::Make {
-            what: setting.describe(),
-            reason: reason.to_owned(),
-        };
-        if !setting.is_ours() {
-            return Err(refused("loopscope does not change this"));
-        }
-        // The process that undoes the ledger is not in a host's network namespace, where it may be another.
-        if !self.is_owner {
-            return Err(refused("a host of a local testbed has nothing to do with the machine's"));
-        }
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        if machine.is_none() {
-            *machine = setting::lock_machine().map_err(|error| refused(&error.to_string()))?;
-        }
-        if machine.is_none() {
-            return Err(refused("another run has changed settings of this machine"));
-        }
-        let (setting, before, set) = (setting.clone(), before.to_owned(), set.to_owned());
-        self.record(&Entry::Setting { setting, before, set })
     }
 
     /// Records what this process is about to make, whatever is there now.

@@ -32,6 +32,7 @@ pub mod lacking;
 mod launcher;
 pub mod ledger;
 pub mod lines;
+mod link;
 mod machine;
 pub mod namespace;
 mod netlink;
@@ -45,6 +46,7 @@ mod ports;
 mod processes;
 mod program;
 mod provisioning;
+mod qdisc;
 pub mod reset;
 pub mod rights;
 pub mod rootless;
@@ -52,6 +54,7 @@ pub mod scope;
 pub mod server;
 mod service;
 pub mod setting;
+mod settings;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skip;

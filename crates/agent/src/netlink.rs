@@ -9,8 +9,8 @@ use std::path::Path;
 
 use loopscope_emulate::address::Address;
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload, NlaBuffer, NlasIterator,
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NlaBuffer, NlasIterator,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
@@ -20,6 +20,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -53,12 +54,16 @@ pub(crate) struct Peer<'a> {
 }
 
 /// What the kernel tells of a link.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Link {
     /// Bytes.
     pub(crate) mtu: Option<u32>,
     /// The name of its root queueing discipline.
     pub(crate) qdisc: Option<String>,
+    /// Packets that wait at it by that of the kernel.
+    pub(crate) queue: Option<u32>,
+    /// Its Ethernet address.
+    pub(crate) address: Option<Vec<u8>>,
 }
 
 /// A connection to the network namespace of the thread that opened it.
@@ -115,26 +120,50 @@ impl Connection {
 
     /// The links of the namespace, by name.
     pub(crate) fn links(&mut self) -> io::Result<BTreeMap<String, Link>> {
-        let mut bytes = vec![];
-        self.put(&mut bytes, NLM_F_DUMP, RouteNetlinkMessage::GetLink(LinkMessage::default()));
-        self.socket.send(&bytes, 0)?;
         let mut found = BTreeMap::new();
+        self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
+            let RouteNetlinkMessage::NewLink(link) = message else { return };
+            let (mut name, mut about) = (None, Link::default());
+            for attribute in link.attributes {
+                match attribute {
+                    LinkAttribute::IfName(text) => name = Some(text),
+                    LinkAttribute::Mtu(mtu) => about.mtu = Some(mtu),
+                    LinkAttribute::Qdisc(text) => about.qdisc = Some(text),
+                    LinkAttribute::TxQueueLen(packets) => about.queue = Some(packets),
+                    LinkAttribute::Address(address) => about.address = Some(address),
+                    _ => {}
+                }
+            }
+            found.extend(name.map(|name| (name, about)));
+        })?;
+        Ok(found)
+    }
+
+    /// The queueing disciplines of the link of that number, except those that the kernel hides:
+    /// what it has put below another one by itself.
+    pub(crate) fn qdiscs(&mut self, link: u32) -> io::Result<Vec<TcMessage>> {
+        let mut found = vec![];
+        self.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()), |message| {
+            let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = message else { return };
+            found.extend((qdisc.header.index.cast_unsigned() == link).then_some(qdisc));
+        })?;
+        Ok(found)
+    }
+
+    /// Hands over what the kernel answers to a request for all of a kind.
+    fn dump(
+        &mut self,
+        request: RouteNetlinkMessage,
+        mut take: impl FnMut(RouteNetlinkMessage),
+    ) -> io::Result<()> {
+        let mut bytes = vec![];
+        self.put(&mut bytes, NLM_F_DUMP, request);
+        self.socket.send(&bytes, 0)?;
         loop {
             for answer in self.answers()? {
                 match answer.payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                        let (mut name, mut about) = (None, Link { mtu: None, qdisc: None });
-                        for attribute in link.attributes {
-                            match attribute {
-                                LinkAttribute::IfName(text) => name = Some(text),
-                                LinkAttribute::Mtu(mtu) => about.mtu = Some(mtu),
-                                LinkAttribute::Qdisc(text) => about.qdisc = Some(text),
-                                _ => {}
-                            }
-                        }
-                        found.extend(name.map(|name| (name, about)));
-                    }
-                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::InnerMessage(message) => take(message),
+                    NetlinkPayload::Done(_) => return Ok(()),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     _ => {}
                 }
@@ -243,6 +272,21 @@ pub(crate) fn up(name: &str) -> Vec<Change> {
     changes
 }
 
+/// Gives a link another MTU, in bytes.
+pub(crate) fn set_mtu(name: &str, mtu: u32) -> Change {
+    let attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Mtu(mtu)];
+    set_link(format!("mtu of {name}"), link(attributes))
+}
+
+/// Has so many packets wait at a link.
+pub(crate) fn set_queue(name: &str, packets: u32) -> Change {
+    let queue = LinkAttribute::TxQueueLen(packets);
+    set_link(
+        format!("txqueuelen of {name}"),
+        link(vec![LinkAttribute::IfName(name.to_owned()), queue]),
+    )
+}
+
 fn set_link(what: String, message: LinkMessage) -> Change {
     Change { what, flags: 0, message: RouteNetlinkMessage::SetLink(message) }
 }
@@ -282,6 +326,34 @@ pub(crate) fn neighbour(link: u32, ip: Ipv4Addr, at: Address) -> Change {
         flags: NLM_F_CREATE | NLM_F_EXCL,
         message: RouteNetlinkMessage::NewNeighbour(message),
     }
+}
+
+/// Puts a queueing discipline with its defaults and that handle at the root of the link of that
+/// number.
+pub(crate) fn add_qdisc(link: u32, kind: &str, handle: TcHandle) -> Change {
+    let mut message = root_qdisc(link, handle);
+    message.attributes = vec![TcAttribute::Kind(kind.to_owned())];
+    Change {
+        what: format!("queueing discipline {kind}"),
+        flags: NLM_F_CREATE | NLM_F_REPLACE,
+        message: RouteNetlinkMessage::NewQueueDiscipline(message),
+    }
+}
+
+/// Removes the queueing discipline with that handle from there; the kernel puts its default there.
+pub(crate) fn remove_qdisc(link: u32, handle: TcHandle) -> Change {
+    Change {
+        what: "its queueing discipline".to_owned(),
+        flags: 0,
+        message: RouteNetlinkMessage::DelQueueDiscipline(root_qdisc(link, handle)),
+    }
+}
+
+fn root_qdisc(link: u32, handle: TcHandle) -> TcMessage {
+    let mut message = TcMessage::with_index(link.cast_signed());
+    message.header.handle = handle;
+    message.header.parent = TcHandle::ROOT;
+    message
 }
 
 fn link(attributes: Vec<LinkAttribute>) -> LinkMessage {

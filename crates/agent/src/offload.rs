@@ -42,6 +42,33 @@ const OFFLOADS: [(&str, u32, u32); 8] = [
     ("tx-vlan-offload", ETHTOOL_GFLAGS, ETH_FLAG_TXVLAN),
 ];
 
+/// Offloads that can be switched for a run, with what asks for them and what switches them:
+/// ETHTOOL_GGRO and ETHTOOL_SGRO, ETHTOOL_GGSO and ETHTOOL_SGSO. Each is one switch of the device;
+/// that of TCP's segments is several, of which only one state could be read so.
+pub(crate) const SWITCHES: [(&str, u32, u32); 2] = [("gro", 0x2b, 0x2c), ("gso", 0x23, 0x24)];
+
+/// Whether one of [`SWITCHES`] is `on` or `off`.
+pub(crate) fn read(device: &str, offload: &str) -> io::Result<String> {
+    let (asks, _) = switch(offload)?;
+    Ok(if ask(device, asks, 0)? == 0 { "off" } else { "on" }.to_owned())
+}
+
+/// Switches one of [`SWITCHES`] `on` or `off`.
+pub(crate) fn write(device: &str, offload: &str, state: &str) -> io::Result<()> {
+    let on = match state {
+        "on" => 1,
+        "off" => 0,
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is on or off")),
+    };
+    let (_, switches) = switch(offload)?;
+    ask(device, switches, on).map(drop)
+}
+
+fn switch(offload: &str) -> io::Result<(u32, u32)> {
+    let found = SWITCHES.into_iter().find(|(name, ..)| *name == offload);
+    found.map(|(_, asks, switches)| (asks, switches)).ok_or(io::ErrorKind::InvalidInput.into())
+}
+
 /// Whether each offload of `device`, in the calling thread's namespace, is on or off.
 pub(crate) fn of(device: &str) -> io::Result<BTreeMap<&'static str, &'static str>> {
     let state = |(name, command, bit)| {

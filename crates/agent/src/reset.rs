@@ -24,6 +24,8 @@ pub struct Report {
     pub removed: Vec<String>,
     /// Runs that go on and were left alone.
     pub in_use: Vec<String>,
+    /// Settings of the machine that somebody else has changed meanwhile, which stay so.
+    pub left: Vec<String>,
     /// Things that could not be undone.
     pub problems: Vec<String>,
 }
@@ -119,6 +121,7 @@ fn name_of_run(path: &Path) -> String {
 fn undo(path: &Path, report: &mut Report) {
     let undone = ledger::undo_file(path, &name_of_run(path), None);
     report.removed.extend(undone.removed);
+    report.left.extend(undone.left);
     report.problems.extend(undone.problems);
 }
 

@@ -23,11 +23,12 @@ use crate::proto::{
     Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
     FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
     KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
-    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
+    ReadClockRequest, SetReply, SetRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
     StartKernelReply, StartKernelRequest, StartReply, StartRequest, StopClockReply,
     StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply,
     TriggerRequest, WatchRequest, agent_server,
 };
+use crate::settings;
 
 /// Longest grace, in seconds.
 const GRACE_LIMIT_S: f64 = 3600.0;
@@ -76,6 +77,12 @@ impl agent_server::Agent for Service {
             Ok(Response::new(HelloReply { version, environment_json, counter_note }))
         };
         tokio::task::block_in_place(describe)
+    }
+
+    async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetReply>, Status> {
+        let made =
+            tokio::task::block_in_place(|| settings::make(&self.agent.ledger, request.get_ref()));
+        made.map(Response::new).map_err(Status::failed_precondition)
     }
 
     type WatchStream = Replies<Event>;

@@ -15,7 +15,7 @@ use loopscope_collect::sweep;
 /// programs run: they can be resumed. Ends with 1 if something could not be undone.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print {"removed": [...], "in_use": [...], "problems": [...]}
+    /// Print {"removed": [...], "in_use": [...], "left": [...], "problems": [...]}
     #[arg(long)]
     json: bool,
     /// Also delete what runs of `testbed: ssh` measured here and no desk has collected
@@ -75,8 +75,10 @@ pub fn run_in(arguments: &Arguments, state_dir: &Path) -> anyhow::Result<ExitCod
     } else {
         report.removed.iter().for_each(|what| println!("removed {what}"));
         report.in_use.iter().for_each(|what| println!("in use: {what}"));
+        report.left.iter().for_each(|what| println!("left alone: {what}"));
         report.problems.iter().for_each(|what| println!("problem: {what}"));
-        if report.removed.is_empty() && report.in_use.is_empty() && report.problems.is_empty() {
+        let all = [&report.removed, &report.in_use, &report.left, &report.problems];
+        if all.iter().all(|each| each.is_empty()) {
             println!("nothing to undo");
         }
     }

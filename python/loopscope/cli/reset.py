@@ -54,7 +54,8 @@ def reset(
     if as_json:
         typer.echo(to_json(report))
     else:
-        for kind, title in (("removed", "removed"), ("in_use", "left alone, in use")):
+        titles = {"removed": "removed", "in_use": "left alone, in use", "left": "left alone"}
+        for kind, title in titles.items():
             for item in report[kind]:
                 typer.echo(f"{title}: {item}")
         for item in report["problems"]:

@@ -10,7 +10,7 @@ import typer
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
-    from loopscope.experiment import Experiment
+    from loopscope.experiment import Experiment, MachineSettings
     from loopscope.experiment.schedule import Act, Stage
 
 
@@ -24,6 +24,7 @@ def show(experiment: Experiment, as_json: bool) -> None:
             "experiment": experiment.name,
             "testbed": experiment.testbed,
             "hosts": list(experiment.hosts),
+            "settings": {place: dict(each.shown()) for place, each in _settings(experiment)},
             "groups": {name: list(members) for name, members in experiment.groups.items()},
             "stages": [stage.to_json() for stage in stages],
             "drain_ns": experiment.drain_ns,
@@ -45,6 +46,9 @@ def _lines(experiment: Experiment, stages: list[Stage]) -> Iterator[str]:
     of_points = f" ({len(experiment.points)} points)" if experiment.points else ""
     hosts = len(experiment.hosts)
     yield f"{experiment.name}: {runs} x {hosts} hosts of testbed {experiment.testbed}{of_points}"
+    for place, settings in _settings(experiment):
+        given = ", ".join(f"{name} {value}" for name, value in settings.shown())
+        yield f"settings of {place} while it lasts: {given}"
     acts = [act for stage in stages for act in stage.acts]
     host = max(len(act.component.host) for act in acts)
     name = max(len(act.component.name) for act in acts)
@@ -61,6 +65,14 @@ def _lines(experiment: Experiment, stages: list[Stage]) -> Iterator[str]:
             yield f"  {act.component.host:{host}}  {act.component.name:{name}}  {_what(act)}"
     yield f"drain: {time(experiment.drain_ns)}"
     yield "end: every component is asked to end"
+
+
+def _settings(experiment: Experiment) -> Iterator[tuple[str, MachineSettings]]:
+    """The machines whose settings change, and these."""
+    machines = {name: machine.settings for name, machine in experiment.machines.items()}
+    for place, settings in {"this machine": experiment.settings, **machines}.items():
+        if any(settings.shown()):
+            yield place, settings
 
 
 def _what(act: Act) -> str:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from .channel import LAYERS, Channel, channels_document, service
+from .machine_settings import MachineSettings
 from .measures import (
     Allowed,
     Expectation,
@@ -95,6 +96,7 @@ __all__ = [
     "Link",
     "LinkStep",
     "Machine",
+    "MachineSettings",
     "MessagePath",
     "MessageType",
     "MissesIn",

@@ -24,6 +24,7 @@ from .model_machines import FilePattern, Machine, check_machines
 from .model_network import Network, check_subnets
 from .model_paths import Measure
 from .model_phases import Phase, check_phases
+from .model_settings import Settings, check_settings
 from .model_trace import Trace
 from .pipelines import Pipeline, check_pipelines
 from .place import Place
@@ -56,6 +57,11 @@ class ExperimentFile(Section):
     )
     hosts: list[Annotated[str, values.Name("a host", 20)]] = Field(
         min_length=1, description="Names of the hosts. The first is the reference of time."
+    )
+    settings: Settings = Field(
+        default=Settings(),
+        description="Settings that this machine has while the run lasts, with `testbed: local`; "
+        "with `testbed: ssh` they stand in `machines`.",
     )
     machines: dict[Annotated[str, values.Reference("host")], Machine] = Field(
         default={},
@@ -174,6 +180,7 @@ class ExperimentFile(Section):
         _check_idle_hosts(at)
         check_subnets(at)
         check_machines(at)
+        check_settings(at)
         check_phases(at)
         parts = {name: part_of(place) for name, place in at.entries("components")}
         names = (each.text_at("name") for each in at.elements("phases"))

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from . import values
 from .file_section import Section
+from .model_settings import Settings
 from .place import Place
 from .quantity import SIZE
 from .sent_files import matches
@@ -136,6 +137,11 @@ class Machine(Section):
         "work without a password there. They are for emulated links, packet stamps by network "
         "interfaces and real-time priorities; components run as the user and get no capability. "
         "`loopscope host setup` has sudo allow nothing but this.",
+    )
+    settings: Settings = Field(
+        default=Settings(),
+        description="Settings that the machine has while the run lasts, as those of `settings` at "
+        "the top.",
     )
     quota: Annotated[int, Quantity(SIZE, "1B", "1TiB")] = Field(
         default="16GB",

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from . import seeds
 from .channel import Channel
+from .machine_settings import MachineSettings
 from .measures import Expectation, Figure, Path, Pattern, Requirement, Scalar, Statistic, Value
 from .problem import Problem
 
@@ -187,6 +188,7 @@ class Machine:
     clock: tuple[str, ...] = ()
     become: str | None = None
     quota_bytes: int = 16 * 10**9
+    settings: MachineSettings = MachineSettings()
 
 
 @dataclass(frozen=True)
@@ -419,6 +421,7 @@ class Experiment:
     warnings: tuple[Problem, ...] = ()
     folder: str = ""
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    settings: MachineSettings = MachineSettings()
     send: tuple[str, ...] = ()
     drain_ns: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -115,6 +115,7 @@ def resolve(
         machines={name: _machine(name, file.machines.get(name)) for name in file.hosts}
         if file.testbed == "ssh"
         else {},
+        settings=file.settings.resolved(),
         send=tuple(file.send),
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
         channels=tuple(_channel(name, each, hosts) for name, each in file.channels.items()),
@@ -206,7 +207,14 @@ def _machine(host: str, machine: model_machines.Machine | None) -> plan.Machine:
     if machine is None:
         return plan.Machine(host)
     data, clock = machine.data or (), machine.clock or ()
-    return _same(plan.Machine, machine, address=machine.address or host, data=data, clock=clock)
+    return _same(
+        plan.Machine,
+        machine,
+        address=machine.address or host,
+        data=data,
+        clock=clock,
+        settings=machine.settings.resolved(),
+    )
 
 
 def _component(

@@ -57,6 +57,11 @@ class Agent(Connection):
         reply: pb.HelloReply = await self.ask("Hello", pb.HelloRequest(), 30)
         return reply.version, reply.counter_note
 
+    async def set(self, request: pb.SetRequest) -> pb.SetReply:
+        """Gives settings of the machine other values until the end of the run."""
+        reply: pb.SetReply = await self.ask("Set", request, 60)
+        return reply
+
     async def watch(self) -> AsyncIterator[pb.Event]:
         """Everything that happens to the host's components, until the agent ends."""
         taken = 0

@@ -7,10 +7,11 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
-from loopscope.experiment import Experiment
+from loopscope.experiment import Experiment, MachineSettings
 from loopscope.provider import (
     CLOCK,
     DATA,
@@ -26,9 +27,11 @@ from loopscope.provider import (
 )
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.provider.patience import within
-from loopscope.testbed import machine
+from loopscope.testbed import machine, settings
 from loopscope.testbed._proto import machine_pb2 as pb
 from loopscope.testbed.program import dormant, host_binary
+
+NONE = MachineSettings()
 
 
 class LocalTestbed(Testbed):
@@ -37,8 +40,9 @@ class LocalTestbed(Testbed):
     With a router the data links end at it; else they are one bridge.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, machine: MachineSettings = NONE) -> None:
         super().__init__()
+        self._settings = machine
         self._run_id = request.run_id
         self._directory = request.directory.absolute()
         self._request = pb.BuildTestbedRequest(
@@ -94,11 +98,15 @@ class LocalTestbed(Testbed):
         await self._wait_until_ready()
         self._agent = Agent(machine.NAME, socket)
         try:
+            unset = await settings.make(self._agent, self._settings)
+        except AgentError as error:
+            raise TestbedError(error.what) from None
+        try:
             made = await machine.build_testbed(socket, self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
         # They are all of this machine.
-        lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
+        lacking = [*unset, *(Lack(each.what, each.why, each.cost) for each in made.lacking)]
         self.hosts = {host.name: self._host(host, lacking) for host in made.hosts}
         # All hosts share it.
         self.kernels = {"_kernel": self._agent}
@@ -175,6 +183,6 @@ class LocalTestbed(Testbed):
         self._agent = self._process = self._log = None
 
 
-def provide(_: Experiment) -> Provider:
+def provide(experiment: Experiment) -> Provider:
     """The provider of an experiment's hosts, which need no machines."""
-    return LocalTestbed
+    return partial(LocalTestbed, machine=experiment.settings)

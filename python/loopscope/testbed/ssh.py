@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from asyncio.subprocess import Process
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from loopscope.provider import (
 )
 from loopscope.provider.addresses import EMULATED_LINKS, of_one_family
 from loopscope.provider.agent import Agent, AgentError
-from loopscope.testbed import kit, rights, routes
+from loopscope.testbed import kit, rights, routes, settings
 from loopscope.testbed.loss import Loss, find_out
 from loopscope.testbed.reach import AT_ONCE, Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
@@ -110,7 +110,13 @@ class SshTestbed(Testbed):
                 rights.check_links(name, allowed)
             remote.folder = reached.spool(self._spools.by_host[name].name)
             await self._send_files(machine, remote.folder)
-            return await self._start_agent(name, remote, reached)
+            host = await self._start_agent(name, remote, reached)
+            try:
+                unset = await settings.make(host.agent, self._machines[name].settings)
+            except AgentError:
+                await host.agent.close()
+                raise
+            return replace(host, lacking=[*unset, *host.lacking])
 
     async def _send_files(self, machine: SshMachine, folder: str) -> None:
         desk = Path(self._request.folder or ".")

@@ -52,6 +52,8 @@ class Undone:
 
     removed: list[str] = field(default_factory=list)
     in_use: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Settings that somebody else has changed meanwhile."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -125,14 +127,15 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
                     # What it cannot undo, the one below says.
                     said = await ask(reached, rights.by_line(command, ["reset", "--json"]))
                     with suppress(*UNUSABLE):
-                        undone.removed.extend(_texts(host, json.loads(said), "removed"))
+                        for kind in ("removed", "left"):
+                            getattr(undone, kind).extend(_texts(host, json.loads(said), kind))
                 said = await ask(reached, f"{reached.binary} reset{options}")
         except TestbedError as error:
             undone.problems.append(str(error))
             return
         try:
             report = json.loads(said)
-            for kind in ("removed", "in_use", "problems"):
+            for kind in ("removed", "in_use", "left", "problems"):
                 getattr(undone, kind).extend(_texts(host, report, kind))
         except UNUSABLE:
             undone.problems.append(f"host {host}: reset failed: {said[:200]}")

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
-use crate::setting::Setting;
+use crate::setting::{Setting, is_same};
 
 /// Prefixes of the names of directories and namespaces that loopscope makes.
 pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
@@ -172,6 +172,20 @@ impl Entry {
     /// Whether it can be there still when the machine has started again.
     pub(super) fn outlives_boot(&self) -> bool {
         matches!(self.unmarked(), Entry::Directory { .. } | Entry::Socket { .. })
+    }
+
+    /// Why it is left as it is, if somebody else has changed it meanwhile.
+    pub(super) fn why_left(&self) -> Option<String> {
+        let Entry::Setting { setting, before, set } = self else { return None };
+        let now = setting.read().ok()?;
+        let ours = [before, set].iter().any(|value| is_same(&now, value));
+        (!ours).then(|| {
+            format!(
+                "{}: somebody has set it to {now} after loopscope had set it to {set}; before it \
+                 was {before}",
+                setting.describe()
+            )
+        })
     }
 
     /// Undoes it; `false` if there was nothing to undo.

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
 use super::*;
+use crate::setting::Setting;
 
 fn here() -> Identity {
     Identity::of(std::process::id().cast_signed()).unwrap()
@@ -161,6 +162,8 @@ fn a_setting_gets_its_value_back_if_it_is_still_as_set() {
             assert!(undone.problems.is_empty(), "{undone:?}");
             let restored = somebody != Some("0");
             assert_eq!(undone.removed.len(), usize::from(restored), "{undone:?}");
+            // It is what it was before, which nobody has to be told.
+            assert!(undone.left.is_empty(), "{undone:?}");
             assert_eq!(setting.read().unwrap(), "0");
         }
     });
@@ -177,6 +180,90 @@ fn a_setting_that_changes_twice_gets_its_first_value_back() {
         }
         ledger.undo();
         assert_eq!(setting.read().unwrap(), before);
+    });
+}
+
+/// The settings of a link that the namespace has of its own.
+#[test]
+fn settings_of_interfaces_come_back() {
+    in_own_network(|state, _| {
+        let shell = |command: &str| {
+            let done = Command::new("sh").args(["-c", command]).output().unwrap();
+            assert!(done.status.success(), "{command}: {done:?}");
+            String::from_utf8(done.stdout).unwrap()
+        };
+        shell("ip link add eth1 type veth peer name far; ip link set eth1 up");
+        let interface = || "eth1".to_owned();
+        let settings = [
+            (Setting::Offload { interface: interface(), offload: "gso".to_owned() }, "on", "off"),
+            (Setting::Offload { interface: interface(), offload: "gro".to_owned() }, "off", "on"),
+            (Setting::Qdisc { interface: interface() }, "default", "pfifo"),
+            (Setting::Link { interface: interface(), attribute: "mtu".into() }, "1500", "4000"),
+            (Setting::Link { interface: interface(), attribute: "txqueuelen".into() }, "1000", "9"),
+        ];
+        let shown = || shell("ip link show eth1; tc qdisc show dev eth1; ethtool -k eth1");
+        let before = shown();
+        let ledger = Ledger::create(state, "r1", here()).unwrap();
+        for (setting, was, value) in &settings {
+            assert_eq!(setting.read().unwrap(), *was, "{setting:?}");
+            ledger.set(setting, value).unwrap();
+            assert_eq!(setting.read().unwrap(), *value, "{setting:?}");
+        }
+        let set = shown();
+        for told in [
+            "mtu 4000",
+            "qlen 9",
+            "qdisc pfifo 4c53:",
+            "generic-segmentation-offload: off",
+            "generic-receive-offload: on",
+        ] {
+            assert!(set.contains(told), "{set}");
+        }
+        let undone = ledger.undo();
+        assert_eq!((undone.removed.len(), undone.problems.len()), (5, 0), "{undone:?}");
+        assert_eq!(shown(), before);
+        // What somebody has given it is neither replaced nor removed.
+        let ledger = Ledger::create(state, "r2", here()).unwrap();
+        let (qdisc, ..) = &settings[2];
+        ledger.set(qdisc, "pfifo").unwrap();
+        shell("tc qdisc replace dev eth1 root handle 1: pfifo limit 7");
+        let undone = ledger.undo();
+        assert_eq!(undone.left.len(), 1, "{undone:?}");
+        assert!(undone.left[0].contains("somebody has set it to pfifo 1:"), "{undone:?}");
+        let ledger = Ledger::create(state, "r3", here()).unwrap();
+        let refused = ledger.set(qdisc, "pfifo").unwrap_err().to_string();
+        assert!(refused.contains("could not be restored exactly"), "{refused}");
+        assert!(ledger.undo().removed.is_empty() && shown().contains("limit 7p"));
+    });
+}
+
+/// What the kernel makes another value of, refuses, or would not take back: nothing is left of it.
+#[test]
+fn a_setting_that_does_not_become_what_was_asked_for_is_as_before() {
+    in_own_network(|state, forwarding| {
+        let sysctl = |name: &str| Setting::File { path: format!("/proc/sys/{name}").into() };
+        let timeout = sysctl("net/ipv4/tcp_fin_timeout");
+        let ledger = Ledger::create(state, "r1", here()).unwrap();
+        let changed = ledger.set(&timeout, "0x10").unwrap_err();
+        assert!(matches!(changed, LedgerError::Changed { ref became, .. } if became == "16"));
+        let refused = ledger.set(&timeout, "long").unwrap_err();
+        assert!(matches!(refused, LedgerError::Set { errno: Some(_), .. }), "{refused}");
+        // Written only.
+        let unread = ledger.set(&sysctl("net/ipv4/route/flush"), "1").unwrap_err().to_string();
+        assert!(unread.contains("cannot set /proc/sys/net/ipv4/route/flush"), "{unread}");
+        let absent = sysctl("net/ipv4/ls_absent");
+        assert!(ledger.set(&absent, "1").is_err() && absent.read().is_err());
+        assert_eq!(timeout.read().unwrap(), "60");
+        // Numbers are the same with any blanks between them.
+        let sizes = sysctl("net/ipv4/tcp_rmem");
+        ledger.set(&sizes, "4096  90000 600000").unwrap();
+        ledger.set(&forwarding, "1").unwrap();
+        let (entries, _) = read(&ledger.path).unwrap();
+        let left = entries.iter().filter(|entry| matches!(entry, Entry::Setting { .. })).count();
+        assert_eq!(left, 2, "{entries:?}");
+        let undone = ledger.undo();
+        assert_eq!((undone.removed.len(), undone.problems.len()), (2, 0), "{undone:?}");
+        assert!(undone.left.is_empty(), "{undone:?}");
     });
 }
 
@@ -211,14 +298,17 @@ fn what_is_no_setting_is_not_written() {
     let victim = state.path().join("file");
     fs::write(&victim, "a\n").unwrap();
     let odd = format!("/proc/sys/../..{}", victim.display());
-    for path in [victim.clone(), odd.into(), "/proc/sys".into(), "/proc/irq/1/spurious".into()] {
+    let others = ["/proc/sys", "/proc/irq/1/spurious", "/sys/class/net/lo/operstate"];
+    let others = others.into_iter().chain(["/sys/class/net/mtu", "/sys/class/net/lo/../lo/mtu"]);
+    let paths = others.map(PathBuf::from).chain([victim.clone(), odd.into()]);
+    for path in paths {
         let setting = Setting::File { path };
         assert!(ledger.set(&setting, "b").is_err(), "{setting:?}");
         let entry = Entry::Setting { setting, before: "b".into(), set: "a".into() };
         ledger.write(&[entry]).unwrap();
     }
     let undone = ledger.undo();
-    assert_eq!((undone.removed.len(), undone.problems.len()), (0, 4), "{undone:?}");
+    assert_eq!((undone.removed.len(), undone.problems.len()), (0, 7), "{undone:?}");
     assert_eq!(fs::read_to_string(victim).unwrap(), "a\n");
 }
 

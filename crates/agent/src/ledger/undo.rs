@@ -18,6 +18,8 @@ use crate::setting::{MachineLock, lock_machine};
 pub struct Undone {
     /// Things that were removed, for people.
     pub removed: Vec<String>,
+    /// Settings of the machine that somebody else has changed meanwhile, which stay so.
+    pub left: Vec<String>,
     /// Things that were not removed, with the reason.
     pub problems: Vec<String>,
 }
@@ -68,6 +70,8 @@ fn undo(run: &str, entries: &[Entry]) -> Undone {
 
 pub(super) fn undo_entries(entries: &[Entry], undone: &mut Undone) {
     for entry in entries.iter().rev() {
+        // Before what was set earlier is looked at: a setting may have changed twice.
+        undone.left.extend(entry.why_left());
         match entry.undo() {
             Ok(true) => undone.removed.push(entry.describe()),
             Ok(false) => {}
@@ -93,11 +97,11 @@ pub(crate) fn undo_file(path: &Path, run: &str, machine: Option<MachineLock>) ->
                 Ok(None) => {
                     let what = "another run has changed settings of this machine: reset again when \
                                 it has ended";
-                    return Undone { removed: vec![], problems: vec![what.to_owned()] };
+                    return Undone { problems: vec![what.to_owned()], ..Undone::default() };
                 }
                 Err(error) => {
                     let what = format!("cannot lock the settings of this machine: {error}");
-                    return Undone { removed: vec![], problems: vec![what] };
+                    return Undone { problems: vec![what], ..Undone::default() };
                 }
             }
         }
