@@ -129,7 +129,8 @@ def test_several_loops_run_at_once(machine: Machine) -> None:
             captured, got = of("camera.captured", camera), of(f"{name}.got", tracker)
             turns = 5 * (RATE if number == 1 else others)
             # A camera leaves turns out for which it had no processor, and says how many.
-            said = (directory / f"{label}/1/hosts/h{number}/components/{camera}/stdout.log").read_text()
+            log = f"{label}/1/hosts/h{number}/components/{camera}/stdout.log"
+            said = (directory / log).read_text()
             found = re.search(r"(\d+) pictures; \d+ late, (\d+) left out", said)
             assert found and int(found[1]) == len(captured), said
             assert len(captured) <= turns <= len(captured) + int(found[2]), said

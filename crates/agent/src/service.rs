@@ -23,10 +23,10 @@ use crate::proto::{
     Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
     FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
     KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
-    ReadClockRequest, SetReply, SetRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
-    StartKernelReply, StartKernelRequest, StartReply, StartRequest, StopClockReply,
-    StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply,
-    TriggerRequest, WatchRequest, agent_server,
+    ReadClockRequest, SetReply, SetRequest, ShutdownReply, ShutdownRequest, StartClockReply,
+    StartClockRequest, StartKernelReply, StartKernelRequest, StartReply, StartRequest,
+    StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest,
+    TriggerReply, TriggerRequest, WatchRequest, agent_server,
 };
 use crate::settings;
 

@@ -13,7 +13,6 @@ use loopscope_stm::{Channel, Config, Counts, From, JoinError, Time};
 use crate::attached::{Attached, Changes, finish, never};
 use crate::error::{ConnectError, FileError, Unusable};
 use crate::events::Events;
-use crate::found;
 use crate::input::Input;
 use crate::local_output::LocalOutput;
 use crate::lock::{self, Left};
@@ -155,7 +154,7 @@ impl Shared {
         name: Option<&str>,
         keeps: bool,
     ) -> Result<Shared, FileError> {
-        let kept = if keeps { found::kept([control, payload]) } else { None };
+        let kept = if keeps { mapping::kept([control, payload]) } else { None };
         let process = Process::own().map_err(FileError::system("cannot tell when we began"))?;
         let own = Own::new().map_err(FileError::system("cannot map a page"))?;
         let control = Control::of(control, |head| {

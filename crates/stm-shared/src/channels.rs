@@ -36,7 +36,7 @@ pub struct Mirrored {
     pub shared: Shared,
     /// What that of the home was made with.
     pub settings: Settings,
-    /// Which channel of the home it has the items of.
+    /// The incarnation of the channel at home whose items it has.
     pub incarnation: u64,
     /// There for as long as the service knows it.
     pub life: Weak<()>,

@@ -1,13 +1,11 @@
 //! Channels of a service that has ended, in the processes that use them: the next service goes on with them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -50,18 +48,8 @@ pub(crate) fn place(path: &Path, is_file: bool) -> io::Result<String> {
     Ok(format!("{} {}", path.display(), namespace.display()))
 }
 
-/// Copies of files that a process keeps, unless it has many files: then it needs the rest for itself.
-pub(crate) fn kept(files: [&File; 2]) -> Option<[File; 2]> {
-    let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    let [control, payload] = files.map(|file| {
-        let copy = file.try_clone().ok()?;
-        (u64::try_from(copy.as_raw_fd()).is_ok_and(|number| number < most / 2)).then_some(copy)
-    });
-    Some([control?, payload?])
-}
-
-/// The channels of a service's place which processes of this user and PID namespace keep. Of several that had
-/// the same name it is the latest.
+/// The channels of a service's place which processes of this user and PID namespace keep. Where several
+/// had the same name it is the latest.
 pub(crate) fn find(place: &str) -> Vec<Found> {
     let mut files: BTreeMap<u64, [Option<PathBuf>; 2]> = BTreeMap::new();
     for process in processes() {
@@ -96,7 +84,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Which of a channel's files this is, by the text of its link, and the channel's incarnation.
+/// The place of one of a channel's files among both, by the text of its link, and the channel's incarnation.
 fn known(link: PathBuf) -> Option<(usize, u64)> {
     let name = link.to_str()?.strip_prefix("/memfd:")?.strip_suffix(" (deleted)")?;
     let payload = name.strip_prefix(PAYLOAD).map(|rest| (1, rest));

@@ -19,6 +19,7 @@ use loopscope_stm::Slot;
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, madvise, mmap, munmap};
+use nix::sys::resource::{Resource, getrlimit};
 
 /// A file of zeros whose memory is there, and whose size cannot change: its mappings never fault.
 pub(crate) fn file(name: &str, bytes: u64) -> io::Result<File> {
@@ -32,6 +33,16 @@ pub(crate) fn file(name: &str, bytes: u64) -> io::Result<File> {
 /// The same file, for reading alone.
 pub(crate) fn read_only(file: &File) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Copies of files that a process keeps, unless it has many files: then it needs the rest for itself.
+pub(crate) fn kept(files: [&File; 2]) -> Option<[File; 2]> {
+    let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let [control, payload] = files.map(|file| {
+        let copy = file.try_clone().ok()?;
+        (u64::try_from(copy.as_raw_fd()).is_ok_and(|number| number < most / 2)).then_some(copy)
+    });
+    Some([control?, payload?])
 }
 
 fn seals() -> SealFlag {

@@ -174,9 +174,8 @@ class Machine:
     """How the machine of a host is reached over SSH; None: as ssh has it.
 
     ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes, the
-    preferred one first; empty: of ``data`` the one that the SSH connection arrives at, of ``clock``
-    those of ``data``. ``become``: ``sudo``, by which its agent gets rights that its user does not
-    have, or None. At most ``quota_bytes`` are taken from it.
+    preferred one first; empty: where the SSH connection arrives, and those of ``data``. ``become``:
+    ``sudo``, which gives its agent rights, or None. At most ``quota_bytes`` are taken from it.
     """
 
     address: str

@@ -316,10 +316,11 @@ class Channel:
 
     @property
     def restarts(self) -> int:
-        """How many times its home on another host has begun anew, without its items, since it was opened.
+        """How many times its home on another host has begun anew, without its items.
 
-        What was put there between the last item that came before and the first that came after is
-        lost, unless it is put again. 0 where its home is here.
+        It counts from when it was opened here. What was put there between the last item that came
+        before and the first that came after is lost, unless it is put again. 0 where its home is
+        here.
         """
         restarts: int = self._native.restarts
         return restarts

@@ -116,7 +116,7 @@ class SshTestbed(Testbed):
             except AgentError:
                 await host.agent.close()
                 raise
-            return replace(host, lacking=[*unset, *host.lacking])
+            return replace(host, lacking=[*unset, *(host.lacking or ())])
 
     async def _send_files(self, machine: SshMachine, folder: str) -> None:
         desk = Path(self._request.folder or ".")

@@ -147,7 +147,7 @@ impl Sender {
     pub(crate) fn gives_up(&mut self) -> Option<u64> {
         while self.waiting.len() > self.most_waiting {
             let serial = self.waiting.pop_front()?;
-            // Of one that is late the mirror knows that itself.
+            // The mirror knows of one that is late.
             if self.items.remove(&serial).is_some() {
                 return Some(serial);
             }
