@@ -8,12 +8,16 @@ exits 1 if there is one.
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Texts of control that depend on the provider.
+NAMES_A_PROVIDER = re.compile(r"\btestbed:? (ssh|local)\b|\bssh\b|\bover SSH\b")
 
 # Lines of a source file.
 LONGEST = 500
@@ -184,15 +188,41 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-            if node.module == "loopscope":
+        elif isinstance(node, ast.ImportFrom):
+            module = imported_from(path, node)
+            names = [module]
+            if module == "loopscope":
                 names = [f"loopscope.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"}:
+            names = [word.value for word in node.args[:1] if isinstance(word, ast.Constant)]
         else:
             continue
         for name in names:
             if name.startswith("loopscope."):
                 yield node.lineno, name.split(".")[1]
+
+
+def imported_from(path: Path, node: ast.ImportFrom) -> str:
+    """The full name of the module that an import takes from."""
+    if not node.level:
+        return node.module or ""
+    own = path.relative_to(ROOT / "python").with_suffix("").parts
+    return ".".join([*own[: -node.level], *filter(None, [node.module])])
+
+
+def called(node: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def provider_breaches() -> Iterator[str]:
+    """Places where control names a provider: it does not know which it has."""
+    for path in sorted((ROOT / "python/loopscope/control").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and NAMES_A_PROVIDER.search(text):
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                yield f"{place}: control does not know which provider it has"
 
 
 def package_breaches() -> Iterator[str]:
@@ -243,7 +273,13 @@ def long_files() -> Iterator[str]:
 
 
 def main() -> int:
-    breaches = [*crate_breaches(), *package_breaches(), *alone_breaches(), *long_files()]
+    breaches = [
+        *crate_breaches(),
+        *package_breaches(),
+        *provider_breaches(),
+        *alone_breaches(),
+        *long_files(),
+    ]
     for breach in breaches:
         print(breach, file=sys.stderr)
     return 1 if breaches else 0

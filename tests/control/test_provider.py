@@ -273,7 +273,7 @@ C = "  c: {host: h2, run: c}\n"
 def refusal(what: str, network: str) -> str:
     return (
         f"failed: {what}: the hosts have no {network} addresses of the same family: IPv4 and IPv6 "
-        f"on h1, IPv4 on h2, IPv6 on h3; with testbed ssh, `{network}` in `machines` takes a list: "
+        f"on h1, IPv4 on h2, IPv6 on h3; `{network}` in `machines` takes a list: "
         "give each of these hosts an address of the same family"
     )
 

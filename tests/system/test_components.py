@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -75,6 +76,7 @@ def test_output_is_limited_and_harmless(machine: Machine) -> None:
     assert "\x1b" not in done.stderr and "\x07" not in done.stderr and "\0" not in done.stderr
     assert r"\x1b]0;owned\x07" in done.stderr
     assert "bytes of its stdout were left out, beyond 128KiB" in done.stderr
+    assert re.search(r"what it printed, without 8\d{5} bytes in the middle: hosts/h1", done.stderr)
     log = machine.directory / "runs/components/latest/base/1/hosts/h1/components/a/stdout.log"
     kept = log.read_bytes()
     assert kept.endswith(b"\x1b]0;owned\x07\n") and len(kept) < 140_000

@@ -34,19 +34,35 @@ def ended(machines: SshMachines) -> dict[str, int]:
 def test_a_host_that_only_a_jump_host_reaches(machines: SshMachines) -> None:
     desk = machines.namespace("desk")
     run("ip", "-n", desk, "route", "add", "unreachable", machines.address("h2"))
-    # A jump host has to forward connections.
-    machines.on("h3", "sed -i 's/^AllowTcpForwarding no/AllowTcpForwarding local/' /home/sshd/*")
-    machines.read_settings("h3")
+    # Jump hosts have to forward connections.
+    for host in ("h1", "h3"):
+        machines.on(host, "sed -i 's/^AllowTcpForwarding no/AllowTcpForwarding local/' /home/sshd/*")
+        machines.read_settings(host)
 
     direct = machines.command("run", machines.write("direct.yaml", FILE.format(settings="")))
     assert direct.returncode == 4, direct.stderr
     assert "loopscope: host h2: there is no connection: " in direct.stderr
     assert "No route to host" in direct.stderr, direct.stderr
 
+    # The second way is through two of them, one of which is reached through the other.
+    for jump in ("h3", f"rider@h1:22,{machines.address('h3')}"):
+        twice = machines.write("jump.yaml", FILE.format(settings=f"jump: '{jump}'"))
+        done = machines.command("run", twice)
+        assert done.returncode == 0, done.stderr
+        assert ended(machines) == {"h1": 0, "h2": 0}
     file = machines.write("jump.yaml", FILE.format(settings="jump: h3"))
     done = machines.command("run", file)
     assert done.returncode == 0, done.stderr
     assert ended(machines) == {"h1": 0, "h2": 0}
+    # Its host key is checked, too, whatever the user's settings say.
+    machines.config.write_text(f"{machines.config.read_text()}Host *\n  StrictHostKeyChecking no\n")
+    known = machines.known.read_text()
+    machines.known.write_text(known.replace(f"{machines.address('h3')} ", "192.0.2.99 "))
+    refused = machines.command("run", file)
+    assert refused.returncode == 4, refused.stderr
+    assert "host h2: its host key is not known. Connect once by hand" in refused.stderr
+    assert "ssh -J h3 h2" in refused.stderr
+    machines.known.write_text(known)
     # Only h1 and h2 have programs of loopscope; a jump host passes bytes on.
     assert machines.on("h3", "ls -A /home/rider/.cache /home/rider/.local", check=False) == ""
     reset = machines.command("reset", "--hosts", file, "--cache")

@@ -77,7 +77,6 @@ pub(crate) fn describe(
         "settings": settings(ledger),
         "memory_kib": memory_kib(),
         "links": links(),
-        "offloads": offload::of("data0").ok(),
         "sysctls": sysctls,
     })
 }
@@ -139,7 +138,7 @@ fn memory_kib() -> Option<u64> {
     total.split_whitespace().next()?.parse().ok()
 }
 
-/// MTU and queueing discipline of every link of this namespace, as the kernel and `tc` tell.
+/// MTU, queueing discipline and offloads of every link of this namespace, as the kernel and `tc` tell.
 fn links() -> Option<BTreeMap<String, Value>> {
     let links = Connection::open().and_then(|mut kernel| kernel.links()).ok()?;
     let describe = |(name, link): (String, Link)| {
@@ -151,7 +150,8 @@ fn links() -> Option<BTreeMap<String, Value>> {
                 text.map_or(link.qdisc, |text| Some(text.trim().to_owned()))
             }
         };
-        (name, json!({"mtu": link.mtu, "qdisc": qdisc}))
+        let offloads = offload::of(&name).ok();
+        (name, json!({"mtu": link.mtu, "qdisc": qdisc, "offloads": offloads}))
     };
     Some(links.into_iter().map(describe).collect())
 }

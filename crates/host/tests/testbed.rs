@@ -224,7 +224,7 @@ async fn ip_shows_the_links_and_neighbours_that_were_planned() {
         return controller::skipped("there is no ethtool to compare offloads with");
     }
     let features = String::from_utf8(features.stdout).unwrap();
-    for (name, state) in own["offloads"].as_object().unwrap() {
+    for (name, state) in own["links"]["data0"]["offloads"].as_object().unwrap() {
         let line = format!("{name}: {}", state.as_str().unwrap());
         assert!(
             features.lines().any(|shown| shown.trim().starts_with(&line)),

@@ -153,8 +153,8 @@ class HostClocks:
             )
         lines.append(
             "  Firewalls have to let UDP to that port pass, and the answers from it. `port` in "
-            "`clock` sets the port, `network` in `clock` the network, and with testbed ssh `clock` "
-            "and `data` in `machines` set the addresses"
+            "`clock` sets the port, `network` in `clock` the network, and `clock` and `data` in "
+            "`machines` set the addresses"
         )
         return "\n".join(lines)
 

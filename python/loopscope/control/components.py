@@ -383,6 +383,7 @@ class Components:
                         at=state.failed_at,
                         last_lines=state.last_lines,
                         core=state.core,
+                        left_out=sum(state.left_out.values()),
                         received_ns=state.failure_received_ns,
                     )
                 )
@@ -419,7 +420,8 @@ class Components:
             lines.append(f"  command: {printable(shlex.join(state.spec.argv))}")
             lines += last_lines(state.last_lines)
             if state.started:
-                lines.append(f"  all that it printed: {output_of(state.spec.host, name)}")
+                # It is not known yet whether that is more than is kept.
+                lines.append(f"  what it printed: {output_of(state.spec.host, name)}")
         others = [name for name in self._running() if name.split(" ")[0] not in waiting]
         return PhaseTimedOut(phase, limit.seconds, waiting, lines, others, at_ns)
 

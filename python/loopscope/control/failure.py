@@ -114,6 +114,8 @@ class ComponentFailure:
     """None: it never ran."""
     core: str = ""
     """Where its core dump is; empty: there is none."""
+    left_out: int = 0
+    """Bytes that it printed and that are not kept."""
     received_ns: int | None = None
     """CLOCK_MONOTONIC here when the failure was known here; None: unknown."""
 
@@ -133,7 +135,10 @@ class ComponentFailure:
         if self.last_lines is not None:
             out.append(f"  at {self.at} s of global time")
             out += last_lines(self.last_lines)
-            out.append(f"  all that it printed: {output_of(self.host, self.component)}")
+            what = "all that it printed"
+            if self.left_out:
+                what = f"what it printed, without {self.left_out} bytes in the middle"
+            out.append(f"  {what}: {output_of(self.host, self.component)}")
         return out
 
 

@@ -174,7 +174,7 @@ def settle(repeat: Path) -> dict[str, LeftOut]:
     """Makes what the hosts left in a repeat's directory a part of the run.
 
     Users who may read the run may read it. In the programs' own folders only files stay, and of
-    these only those that a host over ssh could send; the rest is removed and returned by host.
+    these only those that a host elsewhere could send; the rest is removed and returned by host.
     """
     _open_to_readers(repeat)
     found: dict[str, LeftOut] = {}

@@ -48,8 +48,8 @@ def of_one_family(hosts: Iterable[Host], network: Network, purpose: str) -> dict
     if chosen is None:
         raise TestbedError(
             f"{purpose}: the hosts have no {network} addresses of the same family: "
-            f"{_by_family(every, network)}; with testbed ssh, `{network}` in `machines` takes a "
-            "list: give each of these hosts an address of the same family"
+            f"{_by_family(every, network)}; `{network}` in `machines` takes a list: give each of "
+            "these hosts an address of the same family"
         )
     return {
         host.name: next(each for each in host.addresses[network] if family(each) == chosen)
@@ -107,5 +107,5 @@ class DataAddresses:
             return None
         return (
             "not all programs can reach each other at the data addresses of their hosts, which are "
-            f"{_by_family(every, DATA)}; with testbed ssh, `data` in `machines` takes a list"
+            f"{_by_family(every, DATA)}; `data` in `machines` takes a list"
         )

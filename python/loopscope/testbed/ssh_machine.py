@@ -71,12 +71,28 @@ def check_programs() -> None:
 
 def by_hand(machine: Machine) -> str:
     """The command by which a person logs in to a machine."""
-    return shlex.join(["ssh", *_destination(machine)])
+    jump = ["-J", machine.jump] if machine.jump is not None else []
+    return shlex.join(["ssh", *jump, *_destination(machine)])
+
+
+def _through(jumps: list[str]) -> list[str]:
+    """The option by which ssh comes through other machines, each with the options of our own.
+
+    ssh(1) does not pass them on to machines that ``-J`` names.
+    """
+    if not jumps:
+        return []
+    *before, last = jumps
+    to = last if last.startswith("ssh://") else f"ssh://{last}"
+    # Each ssh takes one of the two percent signs.
+    inner = [word.replace("%", "%%") for word in _through(before)]
+    words = shlex.join(["ssh", *OPTIONS, *inner, "-W", "[%h]:%p", to])
+    return ["-o", f"ProxyCommand={words}"]
 
 
 def _destination(machine: Machine) -> list[str]:
     to = []
-    for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
+    for option, value in (("-l", machine.user), ("-p", machine.port)):
         to += [option, str(value)] if value is not None else []
     if machine.key is not None:
         to += ["-i", os.path.expanduser(machine.key), "-o", "IdentitiesOnly=yes"]
@@ -93,7 +109,8 @@ class SshMachine:
         self.become = machine.become
         self._by_hand = by_hand(machine)
         self._control = control
-        self._to = _destination(machine)
+        jumps = machine.jump.split(",") if machine.jump is not None else []
+        self._to = [*_through(jumps), *_destination(machine)]
         # A session has the connection that is there or none at all.
         self._over = ["-o", "ProxyCommand=exec false", machine.address]
         self._messages: IO[bytes] = tempfile.TemporaryFile()
