@@ -5,6 +5,7 @@ Runs go on side by side, since most of their time is waiting.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -16,7 +17,17 @@ from queue import SimpleQueue
 
 import pytest
 from effort import cases
-from faults import CLIENT_FAILED, FAILED, FAULTS, LOCAL, SSH, Case, Fault
+from faults import (
+    CLIENT_FAILED,
+    FAILED,
+    FAULTS,
+    INTERRUPTED,
+    LOCAL,
+    SSH,
+    UNKNOWN,
+    Case,
+    Fault,
+)
 from machine import Machine
 from ssh_machines import SshMachines
 
@@ -26,6 +37,7 @@ SIDE_BY_SIDE = 4
 # The latest instant of a fault after the phase began, in seconds.
 LATEST_S = 0.5
 SEED = 20071213
+STATUS = {UNKNOWN: "complete", FAILED: "failed", INTERRUPTED: "interrupted"}
 PATIENCE_S = 90
 
 
@@ -76,6 +88,7 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
     if not re.search(fault.noted, " ".join(said.split())):
         wrong.append(f"nothing like {fault.noted!r} was said")
     wrong += _left(machine)
+    wrong += _of_directory(fault, machine.directory / "runs/fault/latest")
     if fault.restore is not None:
         fault.restore(machine)
     return [f"{fault.name} after {delay_s:.3f} s: {each}\n{said}" for each in wrong]
@@ -94,6 +107,28 @@ def _of_client(said: str) -> list[str]:
         wrong.append("what was lost or failed is said to have been stopped")
     if not re.search(r"(?m)^  [0-9.]+  client on h1.*: (no answer|the server)", after):
         wrong.append("what the client printed is not there")
+    return wrong
+
+
+def _of_directory(fault: Fault, run: Path) -> list[str]:
+    """What is wrong with what is kept of a run."""
+    wrong = []
+    manifest = json.loads((run / "manifest.json").read_text())
+    # A controller that was killed could not say how the run ended.
+    status = STATUS.get(fault.code, "running")
+    if manifest["status"] != status:
+        wrong.append(f"the run is {manifest['status']}, not {status}")
+    cause = fault.finally_said or fault.said
+    told, *_ = [*manifest.get("error", "").splitlines(), ""]
+    if fault.code == FAILED and not re.match(cause, told):
+        wrong.append(f"the manifest has another cause than {cause!r}: {told}")
+    if not (fault.serves or fault.clock):
+        # What a component of the other host printed before the fault; it may be on the host still.
+        printed = run / "base/1/hosts/h1/components/bystander/stdout.log"
+        is_kept = printed.exists() and printed.read_text() == "I am here\n"
+        elsewhere = any("h1" in hosts for hosts in manifest.get("uncollected") or [])
+        if not is_kept and not elsewhere and fault.code in STATUS:
+            wrong.append("what the bystander printed is not kept")
     return wrong
 
 

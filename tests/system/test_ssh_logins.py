@@ -36,7 +36,8 @@ def test_a_host_that_only_a_jump_host_reaches(machines: SshMachines) -> None:
     run("ip", "-n", desk, "route", "add", "unreachable", machines.address("h2"))
     # Jump hosts have to forward connections.
     for host in ("h1", "h3"):
-        machines.on(host, "sed -i 's/^AllowTcpForwarding no/AllowTcpForwarding local/' /home/sshd/*")
+        allow = "s/^AllowTcpForwarding no/AllowTcpForwarding local/"
+        machines.on(host, f"sed -i '{allow}' /home/sshd/*")
         machines.read_settings(host)
 
     direct = machines.command("run", machines.write("direct.yaml", FILE.format(settings="")))
