@@ -117,25 +117,65 @@ int execvp(const char *program, char *const words[])
     return real(program, words);
 }
 
-/* Lines of ledgers, and moves between cgroups. */
+/* Messages to the kernel by netlink(7): links, addresses, queueing disciplines. */
+static int is_netlink(int socket)
+{
+    int kept = errno, domain = 0;
+    socklen_t length = sizeof domain;
+    int known = agent && getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0;
+    errno = kept;
+    return known && domain == AF_NETLINK;
+}
+
+static ssize_t counted_send(int socket, const void *bytes, size_t length, int flags,
+                            const struct sockaddr *to, socklen_t to_length)
+{
+    static ssize_t (*real)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+    if (!real)
+        real = (ssize_t(*)(int, const void *, size_t, int, const struct sockaddr *,
+                           socklen_t))dlsym(RTLD_NEXT, "sendto");
+    int counted = is_netlink(socket);
+    if (counted)
+        point("before ", "message to the kernel");
+    ssize_t result = real(socket, bytes, length, flags, to, to_length);
+    if (counted)
+        point("after ", "message to the kernel");
+    return result;
+}
+
+ssize_t send(int socket, const void *bytes, size_t length, int flags)
+{
+    return counted_send(socket, bytes, length, flags, NULL, 0);
+}
+
+ssize_t sendto(int socket, const void *bytes, size_t length, int flags, const struct sockaddr *to,
+               socklen_t to_length)
+{
+    return counted_send(socket, bytes, length, flags, to, to_length);
+}
+
+/* Lines of ledgers, moves between cgroups, and settings of the machine. */
 ssize_t write(int file, const void *bytes, size_t length)
 {
     static ssize_t (*real)(int, const void *, size_t);
     if (!real)
         real = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    char path[512] = {0};
     int counted = 0;
     if (agent) {
-        char name[64], path[512] = {0};
+        char name[64];
         int kept = errno;
         snprintf(name, sizeof name, "/proc/self/fd/%d", file);
         ssize_t size = readlink(name, path, sizeof path - 1);
-        counted = size > 0 && (strstr(path, "/ledger/") || strstr(path, "/cgroup."));
+        counted = size > 0 &&
+                  (strstr(path, "/ledger/") || strstr(path, "/cgroup.") ||
+                   strncmp(path, "/proc/sys/", 10) == 0 || strncmp(path, "/sys/", 5) == 0);
         errno = kept;
     }
     if (counted)
-        point("before ", "write of the ledger or of a cgroup");
+        point("before ", strstr(path, "/ledger/") ? "write of the ledger" : "write of the machine's");
     ssize_t result = real(file, bytes, length);
     if (counted)
-        point("after ", "write of the ledger or of a cgroup");
+        point("after ", strstr(path, "/ledger/") ? "write of the ledger" : "write of the machine's");
     return result;
 }

@@ -399,6 +399,7 @@ fn a_service_may_be_killed() {
     let service = begun("serves", &path);
     let mut client = Client::connect(&path).unwrap();
     assert!(client.create("frames", &OPTIONS).unwrap());
+    assert!(client.create("unused", &OPTIONS).unwrap());
     let channel = client.open("frames", true).unwrap();
     let mut output = channel.output().unwrap();
     output.put(1, 0, b"one", Until::Now).unwrap();
@@ -412,17 +413,25 @@ fn a_service_may_be_killed() {
     // Another service takes its place, and goes on with the channel; it sees who ends.
     let _service = begun("serves", &path);
     let holder = begun("holds", &path);
-    let found = client.list().unwrap().remove(0);
+    let found = client.list().unwrap();
+    // What nobody used is gone with the first one.
+    assert_eq!(found.len(), 1);
+    let found = &found[0];
     assert_eq!((found.name.as_str(), found.items, found.inputs.len()), ("frames", 2, 2));
     let listed = |process: u32| found.processes.contains(&process);
     assert!(listed(std::process::id()) && listed(holder.0.id()));
     drop(_service);
     let _service = begun("serves", &path);
+    assert_eq!(client.list().unwrap()[0].inputs.len(), 2);
     drop(holder);
     let since = Instant::now();
     while client.list().unwrap()[0].inputs.len() > 1 {
         assert!(since.elapsed() < LONG, "the connection of one that has ended is there still");
     }
+    // A channel is there for as long as somebody uses it.
+    drop((_service, output, input, channel));
+    let _service = begun("serves", &path);
+    assert_eq!(client.list().unwrap(), []);
 }
 
 fn a_service_sees_a_process_end() {

@@ -333,7 +333,9 @@ fn what_is_no_channel_is_refused() {
     std::fs::remove_file(path).unwrap();
     assert!(matches!(open(&ordinary, &files.payload), FileError::System { .. }));
     assert!(matches!(open(&files.control, &ordinary), FileError::System { .. }));
-    assert!(matches!(open(&files.payload, &files.payload), FileError::NoChannel));
+    // One that is long enough, and has other bytes.
+    let long = Files::create(&Options { item_bytes: 1 << 14, ..OPTIONS }).unwrap().payload;
+    assert!(matches!(open(&long, &files.payload), FileError::NoChannel));
     // Those that were refused do not count as processes that use it.
     let all = [(); 4].map(|_| Shared::open(&files.control, &files.payload).unwrap());
     assert!(matches!(open(&files.control, &files.payload), FileError::TooManyProcesses));
