@@ -323,7 +323,7 @@ def test_reset_removes_what_nobody_can_use(
         report = json.loads(machine.command("reset", "--json").stdout)
         return {k: [item for item in items if str(memory) in item] for k, items in report.items()}
 
-    assert of_memory() == {"removed": [], "in_use": [], "problems": []}
+    assert of_memory() == {"removed": [], "in_use": [], "left": [], "problems": []}
     recording.kill_recorder()
     left = of_memory()
     out = machine.directory / "out"

@@ -51,19 +51,19 @@ pub(crate) fn place(path: &Path, is_file: bool) -> io::Result<String> {
 /// The channels of a service's place which processes of this user and PID namespace keep. Where several
 /// had the same name it is the latest.
 pub(crate) fn find(place: &str) -> Vec<Found> {
-    let mut files: BTreeMap<u64, [Option<PathBuf>; 2]> = BTreeMap::new();
+    let mut files: BTreeMap<u64, [Vec<PathBuf>; 2]> = BTreeMap::new();
     for process in processes() {
         // It may have ended, or nobody may look at it.
         let Ok(open) = fs::read_dir(process.join("fd")) else { continue };
         for file in open.flatten().map(|entry| entry.path()) {
             if let Some((number, incarnation)) = fs::read_link(&file).ok().and_then(known) {
-                files.entry(incarnation).or_default()[number].get_or_insert(file);
+                files.entry(incarnation).or_default()[number].push(file);
             }
         }
     }
     let mut found = BTreeMap::new();
     for (incarnation, files) in files {
-        let opened = opened(files).filter(|(about, _)| about.place == place);
+        let opened = opened(&files).filter(|(about, _)| about.place == place);
         if let Some((about, files)) = opened {
             found.insert(about.name.clone(), Found { about, incarnation, files });
         }
@@ -94,9 +94,10 @@ fn known(link: PathBuf) -> Option<(usize, u64)> {
 }
 
 /// The files, and what is said of the channel, if it is one.
-fn opened([control, payload]: [Option<PathBuf>; 2]) -> Option<(About, Files)> {
-    let open = |path: PathBuf| OpenOptions::new().read(true).write(true).open(path).ok();
-    let (control, payload) = (open(control?)?, open(payload?)?);
+fn opened([control, payload]: &[Vec<PathBuf>; 2]) -> Option<(About, Files)> {
+    let open = |path: &PathBuf| OpenOptions::new().read(true).write(true).open(path).ok();
+    // The first process that has one may have ended meanwhile.
+    let (control, payload) = (control.iter().find_map(open)?, payload.iter().find_map(open)?);
     let about = Control::of(&control, |_| 0).ok()?.head().about();
     // One that was forgotten says nothing.
     let about = serde_json::from_slice(&about).ok()?;
