@@ -67,12 +67,16 @@ class Machine:
         self.environment = {**os.environ, "LOOPSCOPE_STATE_DIR": str(directory / "state")}
         self.environment["PATH"] = f"{BIN}:{self.environment['PATH']}"
 
+    def on_desk(self, *words: str | Path) -> list[str | Path]:
+        """The words of a command that is run where ``loopscope`` runs."""
+        return [*words]
+
     def command(
         self, *words: str | Path, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Runs ``loopscope WORDS`` to its end, as a fork of a process that has imported it."""
         return subprocess.run(
-            [*served(), *words],
+            self.on_desk(*served(), *words),
             cwd=self.directory,
             env=self.environment,
             capture_output=True,
@@ -100,7 +104,7 @@ class Machine:
         With ``forks`` as `command` does, and signals are passed on to it.
         """
         return subprocess.Popen(
-            [*(served() if forks else [BIN / "loopscope"]), *words],
+            self.on_desk(*(served() if forks else [BIN / "loopscope"]), *words),
             cwd=self.directory,
             env=self.environment,
             stdout=subprocess.PIPE,

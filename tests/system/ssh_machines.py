@@ -14,7 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
-from machine import BIN, Machine, served
+from machine import Machine
 
 USER = "rider"
 PASSWORD = "saddle"
@@ -275,30 +275,6 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             f"mount --bind {self.config} /etc/ssh/ssh_config && exec {shlex.join(map(str, words))}"
         )
         return ["ip", "netns", "exec", self.namespace("desk"), "unshare", "-m", "sh", "-c", view]
-
-    def command(
-        self, *words: str | Path, timeout_s: float = 300
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.on_desk(*served(), *words),
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-        )
-
-    def start(self, *words: str | Path, forks: bool = False) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.on_desk(*(served() if forks else [BIN / "loopscope"]), *words),
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
 
     def noted(self) -> list[str]:
         """Names of the spools that runs have noted as not collected."""

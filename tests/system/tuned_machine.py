@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from machine import BIN, Machine, served
+from machine import Machine
 
 # `eth1` is an interface with nobody behind it.
 SETUP = """set -eu
@@ -38,7 +38,8 @@ class TunedMachine(Machine):
     def __exit__(self, *_: object) -> None:
         self._holder.communicate()
 
-    def _inside(self, *words: str | Path) -> list[str | Path]:
+    def on_desk(self, *words: str | Path) -> list[str | Path]:
+        """The words of a command that is run on the machine."""
         # With other mounts it is in their first folder.
         there = ["sh", "-c", 'cd "$0" && exec "$@"', self.directory, *words]
         return ["nsenter", "-t", str(self._holder.pid), "--net", "--mount", *there]
@@ -46,29 +47,5 @@ class TunedMachine(Machine):
     def on(self, command: str) -> str:
         """Output of a shell command on the machine, as root."""
         return subprocess.run(
-            self._inside("sh", "-c", command), capture_output=True, text=True, check=True
+            self.on_desk("sh", "-c", command), capture_output=True, text=True, check=True
         ).stdout.strip()
-
-    def command(
-        self, *words: str | Path, timeout_s: float = 300
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self._inside(*served(), *words),
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-        )
-
-    def start(self, *words: str | Path, forks: bool = False) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self._inside(*(served() if forks else [BIN / "loopscope"]), *words),
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
