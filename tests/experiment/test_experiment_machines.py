@@ -89,7 +89,7 @@ def test_probes_without_a_family_in_common_are_refused_where_the_file_says_it(
 
 
 def test_manifests_with_one_address_as_text_or_none_are_read(tmp_path: Path) -> None:
-    """As versions before lists of addresses wrote them, also in the points of a sweep."""
+    """Manifests of earlier versions have one address or null, in points of a sweep, too."""
     more = "params: {count: 1}\nsweep: {count: [1, 2]}\n"
     plan = load(written(tmp_path, "192.0.2.1", more=more))
     new = json.loads(json.dumps(plan.to_manifest()))

@@ -309,7 +309,7 @@ impl Shared {
     }
 
     /// Knows that its service has ended, and with that the mirror's way to the home.
-    pub(crate) fn found(&self) -> Result<(), Unusable> {
+    pub(crate) fn service_has_ended(&self) -> Result<(), Unusable> {
         self.inner.reap()?;
         let head = self.inner.control.head();
         let Ok(done) = self.inner.operate(Changes::All, |_| {
@@ -320,7 +320,7 @@ impl Shared {
     }
 
     /// Has no service find it any more.
-    pub(crate) fn forgotten(&self) {
+    pub(crate) fn hide_from_services(&self) {
         self.inner.control.head().set_about(b"");
     }
 

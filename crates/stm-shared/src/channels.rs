@@ -71,7 +71,7 @@ impl Channels {
             let name = about.name.clone();
             // One that is damaged is nobody's.
             if let Ok(entry) = Entry::of(files, about, incarnation) {
-                _ = entry.channel.found();
+                _ = entry.channel.service_has_ended();
                 all.insert(name, entry);
             }
         }
@@ -130,7 +130,7 @@ impl Channels {
         let mut channels = lock(&self.all);
         let is_it = |entry: &&Entry| std::ptr::eq(Arc::as_ptr(&entry.life), life.as_ptr());
         if let Some(entry) = channels.get(name).filter(is_it) {
-            entry.channel.forgotten();
+            entry.channel.hide_from_services();
             channels.remove(name);
         }
     }
@@ -194,7 +194,7 @@ impl Channels {
     pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
         let mut channels = lock(&self.all);
         let removed = channels.remove(name).ok_or_else(|| unknown(name, &channels))?;
-        removed.channel.forgotten();
+        removed.channel.hide_from_services();
         Ok(())
     }
 
