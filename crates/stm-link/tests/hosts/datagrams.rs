@@ -5,7 +5,7 @@ use std::time::Duration;
 use loopscope_stm::{From, GetError as NoItem, Which};
 use loopscope_stm_shared::{GetError, Settings, Until};
 
-use crate::world::{OPTIONS, World, bytes_of, put, seconds};
+use crate::world::{OPTIONS, World, bytes_of, put, seconds, until};
 
 const LENGTHS: [usize; 5] = [0, 1, 1384, 5000, 100_000];
 
@@ -73,6 +73,24 @@ fn where_datagrams_do_not_come_items_come_by_tcp() {
         input.consume_until(more).unwrap();
     }
     assert!(world.told.try_recv().is_err());
+}
+
+#[test]
+fn what_a_home_gives_up_is_lost_at_once_however_long_it_would_live() {
+    // Datagrams do not come, as above, so that items wait at home after the first datagrams.
+    let world = World::of(lives(Duration::from_secs(600)), "[::1]:0");
+    let mut output = world.output();
+    let mut input = world.input(true);
+    for time in 0..20 {
+        put(&mut output, time, 100_000);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Four wait, and one is begun.
+    until("the others are lost", || input.counts().unwrap().lost >= 15);
+    assert_eq!(input.counts().unwrap().lost, 15);
+    let mut get = |time| input.get(Which::Exact(time), Until::Now).map(|item| item.time());
+    assert_eq!(get(10), Err(GetError::Get(NoItem::Gone)));
+    assert_eq!(get(19), Err(GetError::Get(NoItem::NotYet)));
 }
 
 #[test]
