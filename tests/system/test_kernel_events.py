@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -213,27 +214,46 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
     assert drawn.returncode == 0, drawn.stderr
 
 
+# Writes when it had the processor: the kernel of a guest may not record all of it.
+TOLD_HOG = """\
+import time
+print("here", flush=True)
+with open("spells", "w", buffering=1) as spells:
+    while True:
+        begin = time.monotonic_ns()
+        while time.monotonic_ns() < begin + 30_000_000:
+            pass
+        spells.write(f"{begin} {time.monotonic_ns()}\\n")
+        time.sleep(0.01)
+"""
+
+
 @pytest.mark.usefixtures("real_time")
-def test_the_estimate_without_a_cause_is_what_a_run_without_it_has(
+def test_the_estimate_without_a_cause_is_what_the_others_have(
     machine: Machine, results: Read
 ) -> None:
-    # Most messages wait for it: what others do to the machine moves no median.
-    machine.write("hog.py", HOG.replace("sleep(0.03)", "sleep(0.01)"))
-    text = HELD.replace("hog.py", f"{machine.directory}/hog.py")
-    machine.write("held.yaml", text)
-    machine.write(
-        "free.yaml", text.replace("name: held", "name: free").replace("hog.py", "idle.py")
+    """Messages of the same run while the hog slept: what else the machine does holds both."""
+    spells = machine.directory / "spells"
+    machine.write("hog.py", TOLD_HOG.replace('"spells"', f'"{spells}"'))
+    machine.write("held.yaml", HELD.replace("hog.py", f"{machine.directory}/hog.py"))
+    results(machine.command("run", "held.yaml", "--json"))
+    run = open_run(machine.directory / "runs/held/latest")
+    sent, received = (
+        dict(run.relation(table).filter(f"process = '{process}'").project("id, ts").fetchall())
+        for table, process in (("pipe.sent", "source"), ("pipe.received", "sink"))
     )
-    machine.write("idle.py", "import time\nprint('here', flush=True)\ntime.sleep(60)\n")
-    held, free = (
-        results(machine.command("run", f"{name}.yaml", "--json"))["paths"]["loop"]["p50_ns"]
-        for name in ("held", "free")
-    )
+    busy = [tuple(map(int, line.split())) for line in spells.read_text().splitlines()]
+    assert sent.keys() == received.keys() and len(sent) == 400
+    held, free = [], []
+    for message in sent:
+        met = any(begin < received[message] and sent[message] < end for begin, end in busy)
+        (held if met else free).append(received[message] - sent[message])
+    assert len(held) > 200 and len(free) > 30, (len(held), len(free))
     told = machine.ask("why", "runs/held/latest", "--without", "behind hog")
     found = json.loads(told.stdout)
-    estimated = found["without_it"]["p50"]
-    assert found["with_it"]["p50"] == held > 1_000_000
-    assert abs(estimated - free) < 0.3 * (held - free), (held, estimated, free)
+    assert found["with_it"]["p50"] > 1_000_000
+    estimated, of_held, of_free = found["without_it"]["p50"], median(held), median(free)
+    assert abs(estimated - of_free) < 0.3 * (of_held - of_free), (estimated, of_held, of_free)
 
 
 def loaded_pipeline(machine: Machine, load: str) -> Path:
