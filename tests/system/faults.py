@@ -347,10 +347,10 @@ def _fill(case: Case) -> None:
         machine.on("h2", _FULL.format("/home"))
     else:
         subprocess.run(["sh", "-c", _FULL.format(machine.directory / "runs")], check=True)
-        # The run says so while it goes on.
-        assert case.run.stderr is not None
-        while "is full (" not in (line := case.run.stderr.readline()):
-            assert line, "nobody was told of the full disk"
+    # The run says so while it goes on.
+    assert case.run.stderr is not None
+    while "is full (" not in (line := case.run.stderr.readline()):
+        assert line, "nobody was told of the full disk"
     # It takes the signal once its child is there.
     while not (waiting := _processes(machine, WAITS_FOR)):
         time.sleep(0.01)
@@ -530,7 +530,6 @@ FAULTS = [
         inject=_kill_agent(signal.SIGSTOP),
         found="it can be reached and was not rebooted; its agent still runs",
         leaves=(SSH,),
-        testbeds=(SSH,),
         damages=("h2",),
     ),
     Fault(

@@ -21,6 +21,7 @@ mod console;
 pub mod control;
 mod core_dump;
 pub mod dialogue;
+mod disk;
 mod environment;
 mod events;
 mod global;

@@ -198,8 +198,10 @@ impl Machine {
             // An agent ends when its standard input closes.
             drop(agent.child.stdin.take());
         }
+        // For all of them together: the caller's patience has an end.
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         for agent in &mut agents {
-            if tokio::time::timeout(PATIENCE, agent.child.wait()).await.is_err() {
+            if tokio::time::timeout_at(deadline, agent.child.wait()).await.is_err() {
                 print_line(&format!("the agent of host {} hangs; killing it", agent.host));
                 // It may have ended just now, which is as well.
                 let _ = agent.child.kill().await;

@@ -34,7 +34,7 @@ use crate::reset::reset_abandoned;
 use crate::service::Service;
 use crate::setting::{Setting, stamps};
 use crate::testbed::is_name;
-use crate::{dialogue, launcher, namespace, rootless, spawn, stdio, view};
+use crate::{dialogue, disk, launcher, namespace, rootless, spawn, stdio, view};
 
 /// After so much silence of the controller a host ends what it does for it.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -201,6 +201,9 @@ fn live(
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let agent = Arc::new(agent);
+        if let Some(host) = agent.host.as_ref().filter(|_| options.netns.is_none()) {
+            tokio::spawn(disk::watch(host.folder.clone(), host.events.sender("")));
+        }
         let Some(listener) = listener else {
             let (connection, stdio) = stdio::connect(ends)?;
             // After it there is no other, and no end of them either.

@@ -1,6 +1,7 @@
 """Room on the disk of a run: a note, once, when there is none while the run goes on.
 
 The hosts of a local testbed write there, and what they find no room for is known at the end only.
+Other hosts report it of their own disks.
 """
 
 from __future__ import annotations
@@ -40,13 +41,17 @@ async def look(
     while True:
         left = room(folder)
         if left is not None and left < LEAST_BYTES:
-            progress.note(
-                f"the disk of {folder} is full ({quantity.format(left, quantity.SIZE)} left): what "
-                "finds no room there is lost, and events are counted as dropped. Make room, or end "
-                "the run"
-            )
+            note(progress, str(folder), left)
             return
         await asyncio.sleep(pause_s)
+
+
+def note(progress: Progress, of: str, left_bytes: int) -> None:
+    """Says that a disk is full: that of a folder, or that on which a host writes."""
+    progress.note(
+        f"the disk of {of} is full ({quantity.format(left_bytes, quantity.SIZE)} left): what finds "
+        "no room there is lost, and events are counted as dropped. Make room, or end the run"
+    )
 
 
 def _room(folder: Path) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
-from loopscope.control import channels, router
+from loopscope.control import channels, disk_space, router
 from loopscope.control.clocks import HostClocks
 from loopscope.control.components import SETTLE_S, WHY_LOST_S, Components, State, instant_of
 from loopscope.control.desk_clock import DeskClock
@@ -335,6 +335,9 @@ class Repeat:
             return
         if what == "departures":
             await self._forward_departures(event.departures)
+            return
+        if what == "disk_full":
+            disk_space.note(self._progress, f"host {host.name}", event.disk_full.left_bytes)
             return
         state = self._components.states.get(event.component)
         if state is None or state.spec.host != host.name:

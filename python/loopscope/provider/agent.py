@@ -32,14 +32,17 @@ class Agent(Connection):
         lost: Callable[[], str] = lambda: "its agent is gone",
         quota_bytes: int | None = None,
         sign_ns: Callable[[], int] = lambda: 0,
+        silence_s: float | None = None,
     ) -> None:
         """Connects at the first request. ``lost`` says why the connection has ended.
+
+        ``silence_s``: that is so when nothing has come from the agent for so long.
 
         ``sign_ns``: when anything came from the host last, by CLOCK_MONOTONIC here; 0: unknown.
 
         ``quota_bytes``: the events of a run are at most so large together.
         """
-        super().__init__(host, socket, SERVICE, pb, lost)
+        super().__init__(host, socket, SERVICE, pb, lost, silence_s)
         self._quota_bytes = quota_bytes
         self._sign_ns = sign_ns
 

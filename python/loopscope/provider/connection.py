@@ -61,15 +61,19 @@ class Connection:
         service: str,
         messages: ModuleType,
         lost: Callable[[], str],
+        silence_s: float | None = None,
     ) -> None:
         """Connects at the first request. ``lost`` says why the connection has ended.
 
         ``service``: its full name. ``messages``: the generated module that has its replies.
+        ``silence_s``: the connection ends when the agent gives no sign of life for so long; None:
+        that is not looked at.
         """
         self.host = host
         self._service = service
         self._messages = messages
         self._why_lost = lost
+        self._ended = False
         self.answered_ns = 0
         """The agent answered at this instant of CLOCK_MONOTONIC here, or later; 0: never."""
         # Rust's http refuses the default authority, which is the socket's escaped path.
@@ -77,6 +81,16 @@ class Connection:
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", MAX_MESSAGE),
         ]
+        if silence_s is not None:
+            # A ping after half of it, which has the other half for its answer.
+            half_ms = round(silence_s * 500)
+            options += [
+                ("grpc.keepalive_time_ms", half_ms),
+                ("grpc.keepalive_timeout_ms", half_ms),
+                ("grpc.http2.ping_timeout_ms", half_ms),
+                # However long nothing else was sent.
+                ("grpc.http2.max_pings_without_data", 0),
+            ]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
 
     def lost(self) -> AgentLost:
@@ -89,6 +103,7 @@ class Connection:
 
     async def ask(self, method: str, request: Any, timeout: float) -> Any:
         """The reply to a request, within ``timeout`` seconds."""
+        self._expect_connected()
         call: Any = self._channel.unary_unary(
             f"/{self._service}/{method}", request_serializer=_serialised
         )
@@ -106,6 +121,7 @@ class Connection:
 
     async def stream(self, method: str, request: Any) -> AsyncIterator[bytes]:
         """The replies to a request as they come, not yet parsed."""
+        self._expect_connected()
         try:
             call: Any = self._channel.unary_stream(
                 f"/{self._service}/{method}", request_serializer=_serialised
@@ -129,9 +145,15 @@ class Connection:
         clean(message)
         return message
 
+    def _expect_connected(self) -> None:
+        """Raises AgentLost when the connection has ended: there is no second one."""
+        if self._ended:
+            raise self.lost()
+
     def _error(self, error: grpc.aio.AioRpcError) -> AgentError:
         """The agent's message, or that it does not answer any more."""
         if error.code() == grpc.StatusCode.UNAVAILABLE:
+            self._ended = True
             return self.lost()
         details = printable((error.details() or "")[:LONGEST_TEXT])
         # Some texts of agents begin with the host, as this error's does.

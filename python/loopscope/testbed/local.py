@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +31,7 @@ from loopscope.provider.patience import within
 from loopscope.testbed import machine, settings
 from loopscope.testbed._proto import machine_pb2 as pb
 from loopscope.testbed.program import dormant, host_binary
+from loopscope.testbed.relay import SILENCE_S
 
 NONE = MachineSettings()
 
@@ -66,7 +68,7 @@ class LocalTestbed(Testbed):
         """Starts the machine's agent, which makes the hosts."""
         # Made and removed by the agent, through its ledger: it outlives neither of us.
         scratch = Path(tempfile.gettempdir()) / f"loopscope-{self._run_id}"
-        socket = scratch / "machine.sock"
+        machine_socket = scratch / "machine.sock"
         self._log = tempfile.TemporaryFile()
         # Its own session: Ctrl-C is the controller's to handle, and the agent outlives it for as
         # long as the clean-up takes. It ends when its standard input closes.
@@ -79,7 +81,7 @@ class LocalTestbed(Testbed):
                 "--scratch",
                 scratch,
                 "--socket",
-                socket,
+                machine_socket,
                 "--dir",
                 self._directory,
                 stdin=asyncio.subprocess.PIPE,
@@ -96,13 +98,13 @@ class LocalTestbed(Testbed):
             # that is killed leaves what it has made.
             self._process = await starting
         await self._wait_until_ready()
-        self._agent = Agent(machine.NAME, socket)
+        self._agent = Agent(machine.NAME, machine_socket)
         try:
             unset = await settings.make(self._agent, self._settings)
         except AgentError as error:
             raise TestbedError(error.what) from None
         try:
-            made = await machine.build_testbed(socket, self._request)
+            made = await machine.build_testbed(machine_socket, self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
         # They are all of this machine.
@@ -121,11 +123,14 @@ class LocalTestbed(Testbed):
         addresses: dict[Network, tuple[str, ...]] = {CLOCK: (made.clock_address,)}
         if made.data_address:
             addresses[DATA] = (made.data_address,)
-        agent = Agent(made.name, made.agent_socket, lost=self._why_lost)
+        lost = partial(self._why_lost, made.agent_socket)
+        agent = Agent(made.name, made.agent_socket, lost=lost, silence_s=SILENCE_S)
         return Host(made.name, agent, addresses, lacking)
 
-    def _why_lost(self) -> str:
+    def _why_lost(self, host_socket: str) -> str:
         """Why the agent of a host is gone; the machine's takes all of them with it."""
+        if _is_listened_on(host_socket):
+            return f"it has said nothing for {SILENCE_S:g} s; its agent is stopped or hangs"
         process = self._process
         if process is None or process.returncode is None:
             return "its agent is gone"
@@ -181,6 +186,20 @@ class LocalTestbed(Testbed):
         self.hosts = {}
         self.router = None
         self._agent = self._process = self._log = None
+
+
+def _is_listened_on(path: str) -> bool:
+    """Whether a process has a Unix socket on which it listens, also one that is stopped."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        try:
+            client.connect(path)
+        except BlockingIOError:
+            # As many as it takes are waiting already.
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def provide(experiment: Experiment) -> Provider:
