@@ -38,6 +38,7 @@ CRATES: dict[str, set[str]] = {
     "phase": set(),
     "timer": {"time"},
     "quantity": set(),
+    "stack": set(),
     "stm": set(),
     "stm-shared": {"stm", "trace"},
     "stm-link": {"stm", "stm-shared"},

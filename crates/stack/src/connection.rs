@@ -1,0 +1,383 @@
+//! A connection while data are transferred: what it sends, and when.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::congestion::Window;
+use crate::flight::Flight;
+use crate::place::Place;
+use crate::receive::Incoming;
+use crate::ring::Ring;
+use crate::round_trip::RoundTrips;
+use crate::segment::{Blocks, Flags, Segment, Timestamps};
+use crate::state::{Clocks, Config, Counts, End, State};
+
+/// Bytes of an option of blocks before them, and of each (RFC 2018 §3).
+const BLOCKS_OPTION: usize = 4;
+const BLOCK: usize = 8;
+/// One end of an established connection. The caller gives it segments that came
+/// ([`Connection::receive`]) and the time, and takes from it segments to send ([`Connection::poll`])
+/// until there is none; it calls [`Connection::wake`] at [`Connection::deadline`]. Times are since
+/// any instant, which is the same for all calls.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) config: Config,
+    pub(crate) segment: usize,
+    pub(crate) scale: u8,
+    pub(crate) peer_scale: u8,
+    pub(crate) selective: bool,
+    pub(crate) stamps: Option<Stamps>,
+    pub(crate) incoming: Incoming,
+    /// Bytes from SND.UNA on.
+    pub(crate) queue: Ring,
+    /// SND.UNA, SND.NXT, and the end of what the program has written.
+    pub(crate) acknowledged: Place,
+    pub(crate) next: Place,
+    pub(crate) written: Place,
+    /// SND.UNA + SND.WND, the segment that said so (SND.WL1, SND.WL2), and the greatest SND.WND.
+    pub(crate) peer_edge: Place,
+    pub(crate) edge_by: (Place, Place),
+    pub(crate) widest: usize,
+    pub(crate) flight: Flight,
+    pub(crate) trips: RoundTrips,
+    pub(crate) congestion: Window,
+    /// SND.NXT when a loss was found: the recovery ends when that is acknowledged.
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) tail: Option<Tail>,
+    pub(crate) acks: Acks,
+    pub(crate) timers: Timers,
+    pub(crate) due: Due,
+    /// Acknowledgements that were repeated, where no blocks are reported.
+    pub(crate) repeated: usize,
+    /// Questions of keep-alive without an answer, and probes of a closed window.
+    pub(crate) unanswered: u32,
+    pub(crate) window_probes: u32,
+    /// Since when the other end owes an answer.
+    pub(crate) owed: Option<Duration>,
+    pub(crate) challenges: (Duration, u32),
+    pub(crate) end: Option<End>,
+    pub(crate) counts: Counts,
+}
+
+/// The other end's clock and the difference to ours.
+#[derive(Debug)]
+pub(crate) struct Stamps {
+    /// TSval at the caller's time zero.
+    zero: u32,
+    pub(crate) recent: u32,
+    /// When `recent` was taken.
+    pub(crate) taken: Duration,
+}
+
+impl Stamps {
+    fn value(&self, now: Duration) -> u32 {
+        self.zero.wrapping_add(now.as_millis() as u32)
+    }
+}
+
+/// `by_timeout`: the window grows meanwhile, as in slow start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    pub(crate) until: Place,
+    pub(crate) by_timeout: bool,
+}
+
+/// A probe for the loss of the last segments (RFC 8985 §7): SND.NXT when it was sent, and whether it
+/// sent data again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tail {
+    pub(crate) until: Place,
+    pub(crate) again: bool,
+}
+
+/// Acknowledgements that are to be sent.
+#[derive(Debug)]
+pub(crate) struct Acks {
+    /// Last.ACK.sent.
+    pub(crate) sent: Place,
+    pub(crate) now: bool,
+    /// Bytes in order since the last one.
+    pub(crate) waiting: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    pub(crate) retransmission: Option<Duration>,
+    pub(crate) reordering: Option<Duration>,
+    pub(crate) tail: Option<Duration>,
+    pub(crate) closed_window: Option<Duration>,
+    pub(crate) ack: Option<Duration>,
+    pub(crate) keep_alive: Option<Duration>,
+}
+
+/// What is to be sent besides data that the windows allow.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    pub(crate) tail: bool,
+    /// A segment that makes the other end answer: of a closed window, or keep-alive.
+    pub(crate) question: bool,
+    /// A segment that is small because the window is.
+    pub(crate) small: bool,
+}
+
+impl Connection {
+    /// Takes a connection over. What `state` says was sent is taken as sent now.
+    pub fn new(state: State, config: Config, now: Duration) -> Connection {
+        let first = Place::first(state.unacknowledged);
+        let capacity = config.send_buffer.max(state.queued.len()).max(1);
+        let mut queue = Ring::new(capacity);
+        queue.store(first, &state.queued);
+        let sent = state.sent.min(state.queued.len());
+        let mut flight = Flight::default();
+        let segment = state.segment.max(1);
+        let mut at = first;
+        while at < first + sent {
+            let end = (first + sent).min(at + segment);
+            flight.send(now, at..end);
+            at = end;
+        }
+        let expected = Place::first(state.expected);
+        let trips = RoundTrips::new(config.least_timeout, state.round_trip);
+        let mut connection = Connection {
+            segment,
+            scale: state.scale,
+            peer_scale: state.peer_scale,
+            selective: state.selective,
+            stamps: state.timestamps.map(|Clocks { now: value, recent }| Stamps {
+                zero: value.wrapping_sub(now.as_millis() as u32),
+                recent,
+                taken: now,
+            }),
+            incoming: Incoming::new(expected, &state.unread, state.window, config.receive_buffer),
+            queue,
+            acknowledged: first,
+            next: first + sent,
+            written: first + state.queued.len(),
+            peer_edge: first + state.peer_window,
+            edge_by: (expected, first),
+            widest: state.peer_window,
+            flight,
+            trips,
+            congestion: Window::new(config.algorithm, segment),
+            recovery: None,
+            tail: None,
+            acks: Acks { sent: expected, now: true, waiting: 0 },
+            timers: Timers::default(),
+            due: Due::default(),
+            repeated: 0,
+            unanswered: 0,
+            window_probes: 0,
+            owed: (sent > 0).then_some(now),
+            challenges: (now, 0),
+            end: None,
+            counts: Counts::default(),
+            config,
+        };
+        if sent > 0 {
+            connection.timers.retransmission = Some(now + connection.trips.timeout());
+        }
+        connection.arm_keep_alive(now);
+        connection
+    }
+
+    /// The connection as the kernel is to go on with it. What came beyond a gap is left out: the
+    /// other end sends it again.
+    pub fn into_state(self, now: Duration) -> State {
+        let mut queued = vec![0; self.written.since(self.acknowledged)];
+        self.queue.copy_out(self.acknowledged, &mut queued);
+        let expected = self.incoming.next();
+        let window = self.incoming.edge().since(expected);
+        State {
+            unacknowledged: self.acknowledged.seq(),
+            queued,
+            sent: self.next.since(self.acknowledged),
+            peer_window: self.peer_edge.since(self.acknowledged),
+            expected: expected.seq(),
+            unread: self.incoming.into_unread(),
+            window,
+            segment: self.segment,
+            scale: self.scale,
+            peer_scale: self.peer_scale,
+            selective: self.selective,
+            round_trip: self.trips.known(),
+            timestamps: self
+                .stamps
+                .map(|stamps| Clocks { now: stamps.value(now), recent: stamps.recent }),
+        }
+    }
+
+    /// Why no more data are transferred here, if that is so.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes that can be read.
+    pub fn readable(&self) -> usize {
+        self.incoming.readable()
+    }
+
+    /// Bytes that can be written.
+    pub fn writable(&self) -> usize {
+        self.queue.capacity() - self.unacknowledged()
+    }
+
+    /// Bytes that were written and not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.written.since(self.acknowledged)
+    }
+
+    /// Bytes that are on their way, as far as is known. Each repeated acknowledgement is of a
+    /// segment that has left the network (RFC 5681 §3.2).
+    pub fn in_flight(&self) -> usize {
+        self.flight.in_flight().saturating_sub(self.repeated * self.segment)
+    }
+
+    /// Reads what came, as far as `target` has room; the number of bytes.
+    pub fn read(&mut self, target: &mut [u8]) -> usize {
+        let count = self.incoming.read(target);
+        // The other end may wait for the window.
+        self.acks.now |= count > 0 && self.incoming.opens(self.segment, self.scale);
+        count
+    }
+
+    /// Takes as many bytes as there is room for; their number.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.writable());
+        self.queue.store(self.written, &bytes[..count]);
+        self.written = self.written + count;
+        count
+    }
+
+    /// When [`Connection::wake`] is to be called, if nothing happens before.
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.end.is_some() {
+            return None;
+        }
+        let Timers { retransmission, reordering, tail, closed_window, ack, keep_alive } =
+            &self.timers;
+        let all = [retransmission, reordering, tail, closed_window, ack, keep_alive];
+        all.into_iter().flatten().min().copied()
+    }
+
+    /// The next segment to send; its data are copied to `buffer`, which has room for a full segment.
+    /// None: there is none now.
+    pub fn poll<'b>(&mut self, now: Duration, buffer: &'b mut [u8]) -> Option<Segment<'b>> {
+        if self.end.is_some() {
+            return None;
+        }
+        let most = self.full_segment().min(buffer.len());
+        if let Some(places) = self.to_send_again(most) {
+            self.flight.send_again(now, &places);
+            self.congestion.sent(places.end.since(places.start));
+            self.counts.sent_again += 1;
+            return Some(self.data(now, &places, buffer));
+        }
+        if let Some(places) = self.tail_probe(now, most) {
+            return Some(self.data(now, &places, buffer));
+        }
+        if let Some(places) = self.new_data(most) {
+            self.flight.send(now, places.clone());
+            self.next = places.end;
+            self.congestion.sent(places.end.since(places.start));
+            self.arm(now);
+            return Some(self.data(now, &places, buffer));
+        }
+        self.arm_closed_window(now);
+        if std::mem::take(&mut self.due.question) {
+            // Nothing is acceptable there, so it is answered (RFC 9293 §3.8.4).
+            let at = self.acknowledged.back(1);
+            return Some(self.segment(now, at, false, &[]));
+        }
+        self.acks.now.then(|| self.segment(now, self.next, false, &[]))
+    }
+
+    /// Payload of a segment that also has blocks.
+    fn full_segment(&self) -> usize {
+        let blocks = if self.incoming.has_gap() { BLOCKS_OPTION + 3 * BLOCK } else { 0 };
+        self.segment.saturating_sub(blocks).max(1)
+    }
+
+    fn to_send_again(&self, most: usize) -> Option<Range<Place>> {
+        let places = self.flight.lost_first(most)?;
+        let size = self.congestion.size().max(self.segment);
+        // What the other end has taken its window back from, too: it is sent again at least as often
+        // as the window is probed (RFC 9293 §3.8.6).
+        (self.in_flight() + places.end.since(places.start) <= size).then_some(places)
+    }
+
+    /// RFC 8985 §7.3: new data, or the last segment again.
+    fn tail_probe(&mut self, now: Duration, most: usize) -> Option<Range<Place>> {
+        if !std::mem::take(&mut self.due.tail) {
+            return None;
+        }
+        let room = self.peer_edge.since(self.next).min(most).min(self.written.since(self.next));
+        let again = room == 0;
+        let places = if again {
+            let last = self.flight.last(most)?;
+            // Where it begins within a segment, that is cut.
+            self.flight.send_again(now, &last);
+            self.counts.sent_again += 1;
+            last
+        } else {
+            let places = self.next..self.next + room;
+            self.flight.send(now, places.clone());
+            self.next = places.end;
+            places
+        };
+        self.congestion.sent(places.end.since(places.start));
+        self.tail = Some(Tail { until: self.next, again });
+        Some(places)
+    }
+
+    /// Data that both windows allow and that need not wait (RFC 9293 §3.7.4 and §3.8.6.2.1).
+    fn new_data(&self, most: usize) -> Option<Range<Place>> {
+        let queued = self.written.since(self.next);
+        let usable = self.peer_edge.since(self.next);
+        let size = queued.min(usable).min(most);
+        if size == 0 || self.in_flight() + size > self.congestion.size() {
+            return None;
+        }
+        let full = size == most;
+        let last = size == queued && (self.config.no_delay || self.flight.is_empty());
+        let half = size * 2 >= self.widest && self.flight.is_empty();
+        (full || last || half || self.due.small).then(|| self.next..self.next + size)
+    }
+
+    fn data<'b>(
+        &mut self,
+        now: Duration,
+        places: &Range<Place>,
+        buffer: &'b mut [u8],
+    ) -> Segment<'b> {
+        self.counts.sent += 1;
+        let payload = &mut buffer[..places.end.since(places.start)];
+        self.queue.copy_out(places.start, payload);
+        let push = places.end == self.written;
+        self.segment(now, places.start, push, payload)
+    }
+
+    fn segment<'b>(
+        &mut self,
+        now: Duration,
+        at: Place,
+        push: bool,
+        payload: &'b [u8],
+    ) -> Segment<'b> {
+        let window = self.incoming.announce(self.segment, self.scale);
+        let ack = self.incoming.next();
+        let blocks = if self.selective { self.incoming.blocks() } else { Blocks::default() };
+        self.acks = Acks { sent: ack, now: false, waiting: 0 };
+        self.timers.ack = None;
+        let timestamps = self
+            .stamps
+            .as_ref()
+            .map(|stamps| Timestamps { value: stamps.value(now), echo: stamps.recent });
+        let flags = Flags { push, ..Flags::default() };
+        Segment { seq: at.seq(), ack: Some(ack.seq()), window, flags, timestamps, blocks, payload }
+    }
+}

@@ -1,0 +1,36 @@
+//! TCP connections while data are transferred, without I/O.
+//!
+//! The kernel makes connections. A [`Connection`] takes one over as a [`State`] that was read from
+//! the kernel's socket, transfers its data, and becomes a [`State`] again, of which the kernel makes
+//! a socket. It knows no sockets, packets or clocks: segments and times are arguments, so that
+//! simulations run in virtual time.
+//!
+//! | what | by |
+//! |---|---|
+//! | acceptance of segments, windows, probes of closed windows, Nagle | RFC 9293 |
+//! | window scale, timestamps, PAWS | RFC 7323 |
+//! | selective acknowledgements, also of what came twice | RFC 2018, RFC 2883 |
+//! | losses, probes for the last segments | RFC 8985 (RACK-TLP) |
+//! | retransmission time-out | RFC 6298, with a least time-out that the user sets |
+//! | congestion window | RFC 9438 (CUBIC), RFC 5681 (Reno), RFC 6937 |
+//! | resets and acknowledgements of strangers | RFC 5961 |
+//!
+//! What closes a stream, and urgent data, are the kernel's: [`Connection::end`] says so.
+
+mod congestion;
+mod connection;
+mod flight;
+mod input;
+mod place;
+mod receive;
+mod ring;
+mod round_trip;
+mod segment;
+mod state;
+mod timers;
+
+pub use congestion::Algorithm;
+pub use connection::Connection;
+pub use place::{Place, Seq};
+pub use segment::{Blocks, Flags, MOST_BLOCKS, Segment, Timestamps};
+pub use state::{Clocks, Config, Counts, End, KeepAlive, State};

@@ -1,0 +1,139 @@
+//! Round-trip times and the retransmission time-out (RFC 6298), and the least round trip of the last
+//! seconds (RFC 8985 §6.2).
+
+use std::time::Duration;
+
+/// The clock's granularity, G of RFC 6298.
+const GRANULARITY: Duration = Duration::from_micros(10);
+/// RFC 6298 §2.4 recommends a minimum of one second, which is the caller's choice here, and §2.5 a
+/// maximum of a minute or more.
+const MOST: Duration = Duration::from_secs(120);
+/// RFC 6298 §2.1.
+const FIRST: Duration = Duration::from_secs(1);
+/// Two of them are the window of the least round trip.
+const HALF_WINDOW: Duration = Duration::from_secs(5);
+
+/// What is known of the round trips of a connection.
+#[derive(Debug)]
+pub(crate) struct RoundTrips {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    least_timeout: Duration,
+    /// The time-out is doubled so often.
+    doubled: u32,
+    /// The least of this half of the window, and of the one before.
+    least: [Option<Duration>; 2],
+    half_began: Duration,
+}
+
+impl RoundTrips {
+    /// `known`: SRTT and RTTVAR so far.
+    pub(crate) fn new(least_timeout: Duration, known: Option<(Duration, Duration)>) -> RoundTrips {
+        let smoothed = known.map(|(smoothed, _)| smoothed);
+        RoundTrips {
+            smoothed,
+            variation: known.map_or(Duration::ZERO, |(_, variation)| variation),
+            least_timeout,
+            doubled: 0,
+            least: [smoothed, None],
+            half_began: Duration::ZERO,
+        }
+    }
+
+    /// Takes a measurement of a segment that was sent once (Karn, RFC 6298 §3).
+    pub(crate) fn sample(&mut self, now: Duration, taken: Duration) {
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(taken);
+                self.variation = taken / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(taken)) / 4;
+                self.smoothed = Some((smoothed * 7 + taken) / 8);
+            }
+        }
+        if now >= self.half_began + HALF_WINDOW {
+            self.least = [None, self.least[0]];
+            self.half_began = now;
+        }
+        self.least[0] = Some(self.least[0].map_or(taken, |least| least.min(taken)));
+    }
+
+    /// SRTT and RTTVAR.
+    pub(crate) fn known(&self) -> Option<(Duration, Duration)> {
+        self.smoothed.map(|smoothed| (smoothed, self.variation))
+    }
+
+    /// The smoothed round trip.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// The least round trip of the last five to ten seconds in which there was one.
+    pub(crate) fn least(&self) -> Option<Duration> {
+        self.least.iter().flatten().min().copied()
+    }
+
+    /// The time-out as it is now.
+    pub(crate) fn timeout(&self) -> Duration {
+        let base = self
+            .smoothed
+            .map_or(FIRST, |smoothed| smoothed + (self.variation * 4).max(GRANULARITY));
+        let doubled = base.max(self.least_timeout).saturating_mul(1 << self.doubled.min(16));
+        doubled.min(MOST)
+    }
+
+    /// RFC 6298 §5.5: the time-out passed.
+    pub(crate) fn back_off(&mut self) {
+        self.doubled += 1;
+    }
+
+    /// Data were acknowledged: the time-out is that of the measurements again.
+    pub(crate) fn answered(&mut self) {
+        self.doubled = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn the_timeout_is_that_of_rfc_6298() {
+        let mut trips = RoundTrips::new(ms(1), None);
+        assert_eq!(trips.timeout(), FIRST);
+        // 2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+        trips.sample(ms(0), ms(100));
+        assert_eq!(trips.timeout(), ms(300));
+        // 2.3: RTTVAR = 3/4 · 50 + 1/4 · |100 - 180|, SRTT = 7/8 · 100 + 1/8 · 180.
+        trips.sample(ms(1), ms(180));
+        assert_eq!(trips.smoothed(), Some(ms(110)));
+        assert_eq!(trips.timeout(), ms(110) + Duration::from_micros(57_500) * 4);
+        trips.back_off();
+        trips.back_off();
+        assert_eq!(trips.timeout(), (ms(110) + Duration::from_micros(57_500) * 4) * 4);
+        trips.answered();
+        for _ in 0..1000 {
+            trips.sample(ms(2), Duration::from_micros(20));
+        }
+        assert_eq!(trips.timeout(), ms(1), "not below the least time-out");
+        (0..100).for_each(|_| trips.back_off());
+        assert!(trips.timeout() <= MOST);
+    }
+
+    #[test]
+    fn the_least_round_trip_is_forgotten_after_ten_seconds() {
+        let mut trips = RoundTrips::new(ms(1), None);
+        trips.sample(ms(0), ms(3));
+        trips.sample(ms(4000), ms(9));
+        assert_eq!(trips.least(), Some(ms(3)));
+        trips.sample(ms(6000), ms(8));
+        assert_eq!(trips.least(), Some(ms(3)));
+        trips.sample(ms(11_500), ms(10));
+        assert_eq!(trips.least(), Some(ms(8)));
+    }
+}
