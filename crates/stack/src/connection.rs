@@ -275,6 +275,10 @@ impl Connection {
             self.flight.send_again(now, &places);
             self.congestion.sent(places.end.since(places.start));
             self.counts.sent_again += 1;
+            if places.start == self.acknowledged {
+                // It has a round trip of its own to be answered.
+                self.timers.retransmission = Some(now + self.trips.timeout());
+            }
             return Some(self.data(now, &places, buffer));
         }
         if let Some(places) = self.tail_probe(now, most) {

@@ -1,0 +1,474 @@
+//! Single connections against the RFCs, section by section: segments that come at instants, and what
+//! has to be sent. Numbers of bytes are relative to the first of each stream.
+
+use std::time::Duration;
+
+use loopscope_stack::{
+    Blocks, Clocks, Config, Connection, End, Flags, KeepAlive, Segment, Seq, State, Timestamps,
+};
+
+const SEGMENT: usize = 1000;
+/// First sequence numbers here and there: both wrap around soon.
+const HERE: u32 = u32::MAX - 1500;
+const THERE: u32 = u32::MAX - 700;
+/// Time stamps of the two ends at time zero.
+const CLOCK_HERE: u32 = 77;
+const CLOCK_THERE: u32 = u32::MAX - 5;
+static DATA: [u8; 60_000] = [b'x'; 60_000];
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// A segment that was sent: `at` is its first byte, `ack` what it acknowledges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sent {
+    at: i64,
+    length: usize,
+    ack: i64,
+    window: usize,
+    blocks: Vec<(i64, i64)>,
+}
+
+/// What comes.
+#[derive(Clone, Copy)]
+struct Gives<'a> {
+    at: i64,
+    length: usize,
+    ack: i64,
+    window: usize,
+    flags: Flags,
+    blocks: &'a [(i64, i64)],
+    stamp: Option<u32>,
+}
+
+/// Data from `at` on, with an acknowledgement.
+fn data(at: i64, length: usize, ack: i64) -> Gives<'static> {
+    let flags = Flags::default();
+    Gives { at, length, ack, window: 60_000, flags, blocks: &[], stamp: None }
+}
+
+/// An acknowledgement alone, of a peer of which nothing came.
+fn ack(ack: i64) -> Gives<'static> {
+    data(0, 0, ack)
+}
+
+struct Script {
+    connection: Connection,
+    now: Duration,
+    stamped: bool,
+}
+
+fn config() -> Config {
+    Config { least_timeout: ms(200), receive_buffer: 20_000, ..Config::default() }
+}
+
+fn number(first: u32, at: i64) -> Seq {
+    Seq(first.wrapping_add(at as u32))
+}
+
+fn relative(first: u32, seq: Seq) -> i64 {
+    i64::from(seq.0.wrapping_sub(first).cast_signed())
+}
+
+impl Script {
+    fn with(config: Config, change: impl FnOnce(&mut State)) -> Script {
+        let mut state = State {
+            unacknowledged: Seq(HERE),
+            queued: vec![],
+            sent: 0,
+            peer_window: 60_000,
+            expected: Seq(THERE),
+            unread: vec![],
+            window: 20_000,
+            segment: SEGMENT,
+            scale: 0,
+            peer_scale: 0,
+            selective: true,
+            round_trip: Some((ms(100), ms(10))),
+            timestamps: None,
+        };
+        change(&mut state);
+        let stamped = state.timestamps.is_some();
+        let mut script =
+            Script { connection: Connection::new(state, config, ms(0)), now: ms(0), stamped };
+        // A connection that was taken over acknowledges at once.
+        assert!(!script.sends().is_empty());
+        script
+    }
+
+    fn new() -> Script {
+        Script::with(config(), |_| {})
+    }
+
+    /// What is sent now.
+    fn sends(&mut self) -> Vec<Sent> {
+        let mut buffer = [0; 2 * SEGMENT];
+        let mut sent = vec![];
+        while let Some(segment) = self.connection.poll(self.now, &mut buffer) {
+            assert!(sent.len() < 1000, "it sends for ever");
+            assert_eq!(segment.timestamps.is_some(), self.stamped);
+            sent.push(Sent {
+                at: relative(HERE, segment.seq),
+                length: segment.payload.len(),
+                ack: relative(THERE, segment.ack.expect("each has one")),
+                window: segment.window.into(),
+                blocks: segment
+                    .blocks
+                    .iter()
+                    .map(|(begin, end)| (relative(THERE, begin), relative(THERE, end)))
+                    .collect(),
+            });
+        }
+        sent
+    }
+
+    /// First bytes and lengths of what is sent now.
+    fn sends_data(&mut self) -> Vec<(i64, usize)> {
+        self.sends().iter().map(|sent| (sent.at, sent.length)).collect()
+    }
+
+    fn gives(&mut self, gives: Gives<'_>) -> Vec<Sent> {
+        let mut blocks = Blocks::default();
+        for &(begin, end) in gives.blocks {
+            assert!(blocks.push(number(HERE, begin), number(HERE, end)));
+        }
+        let here = CLOCK_HERE.wrapping_add(self.now.as_millis() as u32);
+        let there = CLOCK_THERE.wrapping_add(self.now.as_millis() as u32);
+        let timestamps =
+            self.stamped.then(|| Timestamps { value: gives.stamp.unwrap_or(there), echo: here });
+        let segment = Segment {
+            seq: number(THERE, gives.at),
+            ack: Some(number(HERE, gives.ack)),
+            window: gives.window as u16,
+            flags: gives.flags,
+            timestamps,
+            blocks,
+            payload: &DATA[..gives.length],
+        };
+        self.connection.receive(self.now, &segment);
+        self.sends()
+    }
+
+    /// Lets time pass; what is sent meanwhile, and when.
+    fn passes(&mut self, time: Duration) -> Vec<(Duration, Sent)> {
+        let end = self.now + time;
+        let mut sent = vec![];
+        while let Some(deadline) = self.connection.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(deadline);
+            self.connection.wake(self.now);
+            sent.extend(self.sends().into_iter().map(|each| (self.now, each)));
+        }
+        self.now = end;
+        sent
+    }
+
+    fn writes(&mut self, length: usize) -> Vec<(i64, usize)> {
+        assert_eq!(self.connection.write(&DATA[..length]), length);
+        self.sends_data()
+    }
+}
+
+fn flag(set: impl FnOnce(&mut Flags)) -> Flags {
+    let mut flags = Flags::default();
+    set(&mut flags);
+    flags
+}
+
+// RFC 9293.
+
+#[test]
+fn rfc_9293_3_8_6_3_every_second_full_segment_is_acknowledged_at_once_and_others_after_a_while() {
+    let mut script = Script::new();
+    assert_eq!(script.gives(data(0, SEGMENT, 0)), []);
+    assert_eq!(script.gives(data(1000, SEGMENT, 0))[0].ack, 2000);
+    assert_eq!(script.gives(data(2000, 10, 0)), []);
+    let late = script.passes(ms(100));
+    assert_eq!(late.len(), 1);
+    assert_eq!((late[0].0, late[0].1.ack), (ms(40), 2010));
+}
+
+#[test]
+fn rfc_9293_3_7_4_a_small_segment_waits_for_an_acknowledgement_unless_nothing_is_on_its_way() {
+    let mut script = Script::new();
+    assert_eq!(script.writes(10), [(0, 10)]);
+    assert_eq!(script.writes(10), []);
+    assert_eq!(script.writes(SEGMENT), [(10, SEGMENT)]);
+    assert_eq!(script.gives(ack(1010)).len(), 1, "nothing is on its way: the rest goes");
+    let mut script = Script::with(Config { no_delay: true, ..config() }, |_| {});
+    assert_eq!([script.writes(10), script.writes(10)], [[(0, 10)], [(10, 10)]]);
+}
+
+#[test]
+fn rfc_9293_3_8_6_1_a_closed_window_is_probed_ever_more_seldom_until_it_opens() {
+    let mut script = Script::with(config(), |state| state.peer_window = 0);
+    assert_eq!(script.writes(500), []);
+    let probes = script.passes(ms(3000));
+    let times: Vec<_> = probes.iter().map(|(at, _)| at.as_millis()).collect();
+    assert_eq!(times, [200, 600, 1400, 3000]);
+    // They carry nothing, at a number that the other end has: it answers.
+    assert!(probes.iter().all(|(_, sent)| (sent.at, sent.length) == (-1, 0)));
+    // The answer, still closed, and then an opening, of which one byte less than a segment is told.
+    assert_eq!(script.gives(Gives { window: 0, ..ack(0) }), []);
+    assert_eq!(script.gives(Gives { window: 999, ..ack(0) })[0].length, 500);
+}
+
+#[test]
+fn rfc_9293_3_8_6_2_1_a_window_that_stays_small_is_used_after_a_while() {
+    let mut script = Script::with(config(), |state| state.peer_window = 60_000);
+    assert_eq!(script.gives(Gives { window: 300, ..ack(0) }), []);
+    assert_eq!(script.writes(5000), []);
+    let sent = script.passes(ms(500));
+    assert_eq!((sent[0].0, sent[0].1.at, sent[0].1.length), (ms(200), 0, 300));
+}
+
+#[test]
+fn rfc_9293_3_8_6_2_2_the_window_opens_by_segments() {
+    let mut script = Script::new();
+    for at in (0..20_000).step_by(1000) {
+        script.gives(data(at, SEGMENT, 0));
+    }
+    let mut target = [0; 999];
+    assert_eq!(script.connection.read(&mut target), 999);
+    assert_eq!(script.sends(), []);
+    script.connection.read(&mut target[..1]);
+    let told = script.sends();
+    assert_eq!((told[0].ack, told[0].window), (20_000, 1000));
+}
+
+#[test]
+fn rfc_9293_3_10_7_4_what_is_outside_of_the_window_is_acknowledged_and_left() {
+    let mut script = Script::new();
+    for at in [20_000, 30_000, -5000] {
+        let told = script.gives(data(at, SEGMENT, 0));
+        assert_eq!((told.len(), told[0].ack), (1, 0), "data at {at}");
+    }
+    assert_eq!(script.connection.readable(), 0);
+    // A part within the window is taken.
+    script.gives(data(-500, SEGMENT, 0));
+    assert_eq!(script.connection.readable(), 500);
+    // An acknowledgement of nothing is none to be answered: two ends would do so for ever.
+    assert_eq!(script.gives(data(30_000, 0, 0)), []);
+}
+
+#[test]
+fn rfc_9293_3_8_4_a_silent_connection_is_asked_and_given_up() {
+    let keep_alive = Some(KeepAlive { idle: ms(10_000), interval: ms(1000), probes: 3 });
+    let mut script = Script::with(Config { keep_alive, ..config() }, |_| {});
+    let asked = script.passes(ms(10_500));
+    assert_eq!((asked.len(), asked[0].0, asked[0].1.at), (1, ms(10_000), -1));
+    script.gives(ack(0));
+    assert_eq!(script.passes(ms(9999)), []);
+    assert_eq!(script.passes(ms(3000)).len(), 3);
+    assert_eq!(script.connection.end(), None);
+    script.passes(ms(1000));
+    assert_eq!(script.connection.end(), Some(End::TimedOut));
+}
+
+#[test]
+fn rfc_9293_3_8_4_a_question_is_answered() {
+    let mut script = Script::new();
+    assert_eq!(script.gives(data(-1, 0, 0))[0].ack, 0);
+    assert_eq!(script.gives(data(-1, 1, 0))[0].ack, 0);
+}
+
+#[test]
+fn rfc_9293_3_8_3_data_that_nobody_acknowledges_are_given_up_in_the_end() {
+    let mut script = Script::with(Config { patience: ms(30_000), ..config() }, |_| {});
+    script.writes(10);
+    script.passes(ms(29_000));
+    assert_eq!(script.connection.end(), None);
+    script.passes(ms(60_000));
+    assert_eq!(script.connection.end(), Some(End::TimedOut));
+}
+
+#[test]
+fn what_closes_a_stream_is_left_to_the_kernel_with_the_data_before_it_taken() {
+    let mut script = Script::new();
+    let fin = flag(|flags| flags.fin = true);
+    // Beyond a gap it says nothing yet.
+    script.gives(Gives { flags: fin, ..data(1000, SEGMENT, 0) });
+    assert_eq!(script.connection.end(), None);
+    script.gives(data(0, SEGMENT, 0));
+    assert_eq!((script.connection.end(), script.connection.readable()), (None, 2000));
+    script.gives(Gives { flags: fin, ..data(2000, 0, 0) });
+    assert_eq!(script.connection.end(), Some(End::Closing));
+    let state = script.connection.into_state(script.now);
+    assert_eq!((state.expected, state.unread.len()), (number(THERE, 2000), 2000));
+    let mut script = Script::new();
+    script.gives(Gives { flags: flag(|flags| flags.urgent = true), ..data(0, 10, 0) });
+    assert_eq!((script.connection.end(), script.connection.readable()), (Some(End::Urgent), 0));
+}
+
+// RFC 5961.
+
+#[test]
+fn rfc_5961_3_2_only_a_reset_with_the_very_number_ends_the_connection() {
+    let reset = flag(|flags| flags.rst = true);
+    let mut script = Script::new();
+    assert_eq!(script.gives(Gives { flags: reset, ..data(1, 0, 0) })[0].ack, 0);
+    assert_eq!(script.gives(Gives { flags: reset, ..data(20_000, 0, 0) }), []);
+    assert_eq!(script.gives(Gives { flags: reset, ..data(-1, 0, 0) }), []);
+    assert_eq!(script.connection.end(), None);
+    script.gives(Gives { flags: reset, ..data(0, 0, 0) });
+    assert_eq!(script.connection.end(), Some(End::Reset));
+}
+
+#[test]
+fn rfc_5961_4_2_and_7_a_syn_is_answered_by_an_acknowledgement_ten_times_a_second() {
+    let syn = flag(|flags| flags.syn = true);
+    let mut script = Script::new();
+    for at in 0..10 {
+        assert_eq!(script.gives(Gives { flags: syn, ..data(at * 999, 0, 0) })[0].ack, 0);
+    }
+    assert_eq!(script.gives(Gives { flags: syn, ..data(0, 0, 0) }), []);
+    script.passes(ms(1000));
+    assert_eq!(script.gives(Gives { flags: syn, ..data(0, 0, 0) }).len(), 1);
+    assert_eq!(script.connection.end(), None);
+}
+
+#[test]
+fn rfc_5961_5_2_acknowledgements_of_what_was_not_sent_are_challenged() {
+    let mut script = Script::new();
+    script.writes(SEGMENT);
+    assert_eq!(script.gives(data(0, 100, 1001))[0].ack, 0);
+    assert_eq!(script.gives(data(0, 100, -60_001))[0].ack, 0);
+    assert_eq!(script.connection.readable(), 0);
+    script.gives(data(0, 100, -60_000));
+    assert_eq!(script.connection.readable(), 100);
+}
+
+// RFC 7323.
+
+#[test]
+fn rfc_7323_5_3_segments_with_older_stamps_are_refused_and_answered() {
+    let clocks = Some(Clocks { now: CLOCK_HERE, recent: CLOCK_THERE });
+    let mut script = Script::with(config(), |state| state.timestamps = clocks);
+    script.passes(ms(20));
+    script.gives(data(0, 10, 0));
+    let older = CLOCK_THERE.wrapping_add(19);
+    assert_eq!(script.gives(Gives { stamp: Some(older), ..data(10, 10, 0) })[0].ack, 10);
+    assert_eq!(script.connection.readable(), 10);
+    script.gives(Gives { stamp: Some(older + 1), ..data(10, 10, 0) });
+    assert_eq!(script.connection.readable(), 20);
+    // A reset needs no stamp that is right.
+    let reset = flag(|flags| flags.rst = true);
+    script.gives(Gives { stamp: Some(older), flags: reset, ..data(20, 0, 0) });
+    assert_eq!(script.connection.end(), Some(End::Reset));
+}
+
+#[test]
+fn rfc_7323_4_3_the_stamp_that_is_answered_is_of_the_first_unacknowledged_segment() {
+    let clocks = Some(Clocks { now: CLOCK_HERE, recent: CLOCK_THERE });
+    let mut script = Script::with(config(), |state| state.timestamps = clocks);
+    // Beyond a gap: its stamp is not taken.
+    script.passes(ms(5));
+    script.gives(data(1000, SEGMENT, 0));
+    let state = script.connection.into_state(script.now);
+    assert_eq!(state.timestamps.map(|clocks| clocks.recent), Some(CLOCK_THERE));
+}
+
+// RFC 2018, RFC 2883.
+
+#[test]
+fn rfc_2018_4_data_beyond_a_gap_are_reported_at_once() {
+    let mut script = Script::new();
+    let told = script.gives(data(1000, SEGMENT, 0));
+    assert_eq!((told[0].ack, told[0].blocks.clone()), (0, vec![(1000, 2000)]));
+    let told = script.gives(data(3000, SEGMENT, 0));
+    assert_eq!(told[0].blocks, [(3000, 4000), (1000, 2000)]);
+    // Data leave room for the blocks: full segments have no more than with other options.
+    let sent = script.writes(5000);
+    assert!(sent.iter().all(|(_, length)| *length <= SEGMENT - 28), "{sent:?}");
+    let told = script.gives(data(0, SEGMENT, 0));
+    assert_eq!((told[0].ack, told[0].blocks.clone()), (2000, vec![(3000, 4000)]));
+}
+
+#[test]
+fn rfc_2883_4_1_what_came_twice_is_reported_first() {
+    let mut script = Script::new();
+    script.gives(data(0, SEGMENT, 0));
+    script.gives(data(2000, SEGMENT, 0));
+    let told = script.gives(data(0, SEGMENT, 0));
+    assert_eq!((told[0].ack, told[0].blocks.clone()), (1000, vec![(0, 1000), (2000, 3000)]));
+}
+
+// RFC 6298, RFC 5681, RFC 6582, RFC 8985.
+
+#[test]
+fn rfc_6298_5_the_time_out_doubles_until_data_are_acknowledged() {
+    let mut script = Script::with(config(), |state| state.selective = false);
+    script.writes(SEGMENT);
+    // SRTT + 4 RTTVAR = 140 ms is below the least.
+    let times: Vec<_> = script.passes(ms(1500)).iter().map(|(at, _)| at.as_millis()).collect();
+    assert_eq!(times, [200, 600, 1400]);
+    script.gives(ack(1000));
+    assert_eq!(script.passes(ms(10_000)), []);
+    script.writes(SEGMENT);
+    assert_eq!(script.passes(ms(200)).len(), 1);
+}
+
+#[test]
+fn rfc_5681_3_2_and_6582_3_2_three_repetitions_and_partial_acknowledgements_are_losses() {
+    let mut script = Script::with(config(), |state| state.selective = false);
+    assert_eq!(script.writes(8 * SEGMENT).len(), 8);
+    script.passes(ms(100));
+    assert_eq!(script.gives(ack(0)), []);
+    assert_eq!(script.gives(ack(0)), []);
+    assert_eq!(script.gives(ack(0))[0].at, 0);
+    script.gives(ack(0));
+    script.passes(ms(100));
+    // All but the fifth were there besides.
+    assert_eq!(script.gives(ack(4000))[0].at, 4000);
+    script.passes(ms(100));
+    assert_eq!(script.gives(ack(8000)), []);
+    assert_eq!(script.connection.counts().time_outs, 0);
+    assert_eq!(script.connection.counts().sent_again, 2);
+}
+
+#[test]
+fn rfc_8985_6_2_what_was_sent_before_three_segments_that_came_is_lost() {
+    let mut script = Script::new();
+    assert_eq!(script.writes(8 * SEGMENT).len(), 8);
+    script.passes(ms(100));
+    let blocks = [(1000, 3000)];
+    assert_eq!(script.gives(Gives { blocks: &blocks, ..ack(0) }), []);
+    let blocks = [(1000, 4000)];
+    let again = script.gives(Gives { blocks: &blocks, ..ack(0) });
+    assert_eq!((again[0].at, again[0].length), (0, SEGMENT));
+    // Later ones are on their way still.
+    assert!(again.iter().all(|sent| sent.at == 0 || sent.at >= 8000), "{again:?}");
+}
+
+#[test]
+fn rfc_8985_7_the_last_segment_is_sent_again_after_two_round_trips() {
+    let mut script = Script::new();
+    script.writes(3 * SEGMENT);
+    script.passes(ms(100));
+    script.gives(ack(2000));
+    // The round trip, twice, and the delay of an acknowledgement of one segment alone.
+    let probe = script.passes(ms(300));
+    assert_eq!((probe[0].1.at, probe[0].1.length), (2000, SEGMENT));
+    assert_eq!(script.connection.counts().time_outs, 0);
+    assert_eq!(probe[0].0, script.now - ms(300) + ms(200).min(ms(240)));
+}
+
+#[test]
+fn rfc_8985_7_3_new_data_go_as_a_probe_where_there_are_any() {
+    let mut script = Script::new();
+    script.writes(2 * SEGMENT);
+    assert_eq!(script.writes(10), [], "Nagle keeps it");
+    let probe = script.passes(ms(200));
+    assert_eq!((probe[0].1.at, probe[0].1.length), (2000, 10));
+}
+
+#[test]
+fn a_peer_that_takes_its_window_back_gets_nothing_new() {
+    let mut script = Script::new();
+    script.writes(4 * SEGMENT);
+    script.gives(Gives { window: 1000, ..ack(0) });
+    assert_eq!(script.writes(SEGMENT), []);
+    // What it has taken back is sent again all the same when it is not acknowledged.
+    assert!(!script.passes(ms(1000)).is_empty());
+    assert_eq!(script.connection.end(), None);
+}
