@@ -10,6 +10,9 @@ use loopscope_stack::{
     Algorithm, Blocks, Clocks, Config, Connection, Counts, Flags, Segment, Seq, State, Timestamps,
 };
 
+/// Each of which sends an acknowledgement: more would be taken for repetitions.
+const MOST_TAKEN_OVER: usize = 40;
+
 /// A segment on its way.
 #[derive(Clone, Debug)]
 struct Packet {
@@ -80,6 +83,8 @@ struct World {
     programs: [Program; 2],
     networks: [Network; 2],
     events: BinaryHeap<Reverse<(Duration, u64, usize, What)>>,
+    /// The next event at which each is woken.
+    wakes: [Option<Duration>; 2],
     packets: Vec<Option<Packet>>,
     number: u64,
     counts: [Counts; 2],
@@ -157,7 +162,7 @@ impl World {
             reads: totals[1 - end],
             read: 0,
             most: rng.usize(1..60_000),
-            pause: between(&mut rng, us(1), us(20_000)),
+            pause: between(&mut rng, us(50), us(20_000)),
             read_at: Duration::ZERO,
             rests: if rng.f64() < 0.3 { 4 } else { 0 },
         });
@@ -178,6 +183,7 @@ impl World {
             programs,
             networks,
             events: BinaryHeap::new(),
+            wakes: [None; 2],
             packets: vec![],
             number: 0,
             counts: Default::default(),
@@ -209,7 +215,11 @@ impl World {
             assert!(burst < 10_000, "it sends for ever");
             self.carry(end, packet);
         }
-        if let Some(deadline) = self.ends[end].deadline() {
+        // A deadline that is later by then is looked at then.
+        if let Some(deadline) = self.ends[end].deadline()
+            && self.wakes[end].is_none_or(|at| deadline < at)
+        {
+            self.wakes[end] = Some(deadline.max(self.now));
             self.at(deadline.saturating_sub(self.now), end, What::Wakes);
         }
     }
@@ -264,7 +274,7 @@ impl World {
         let before = std::mem::replace(&mut self.ends[end], Connection::new(idle, config, now));
         self.ends[end] = Connection::new(before.into_state(now), config, now);
         self.taken_over += 1;
-        if self.taken_over < 40 {
+        if self.taken_over < MOST_TAKEN_OVER {
             let wait = between(&mut self.rng, us(10), us(300_000));
             self.at(wait, end, What::IsTakenOver);
         }
@@ -302,9 +312,7 @@ impl World {
                 What::Acts => self.act(end),
                 What::IsTakenOver => self.take_over(end),
                 What::Wakes => {
-                    if self.ends[end].deadline().is_none_or(|deadline| deadline > at) {
-                        continue;
-                    }
+                    self.wakes[end].take_if(|wakes| *wakes <= at);
                     self.ends[end].wake(at);
                 }
             }
@@ -396,9 +404,9 @@ fn nothing_is_sent_again_that_was_not_lost() {
             network.jitter = Duration::ZERO;
         }
         // Above any round trip and delayed acknowledgement, as RFC 6298 asks.
+        // Once at the beginning.
+        world.taken_over = MOST_TAKEN_OVER;
         for end in 0..2 {
-            let before = world.ends[end].counts();
-            assert_eq!(before.sent, 0, "nothing was written yet");
             world.configs[end].least_timeout = Duration::from_secs(1);
             world.take_over(end);
         }
@@ -431,6 +439,7 @@ fn fast() -> World {
         ..blank()
     };
     world.events.clear();
+    world.wakes = [None; 2];
     world.configs = [config; 2];
     world.ends = [0, 1].map(|end| Connection::new(state(end), config, world.now));
     world.networks = [Network { delay: us(25), jitter: us(0), loses: 0.0, repeats: 0.0 }; 2];
