@@ -32,6 +32,7 @@ WITHOUT_RIGHTS = """\
 name: tiny
 testbed: ssh
 hosts: [h1, h2]
+drain: 0s
 trace: {kernel: off}
 components:
   escaped: {host: h1, run: "sh -c 'setsid sleep 600 & exec sleep 600'", ready: started}
@@ -45,6 +46,7 @@ WITH_RIGHTS = """\
 name: tiny
 testbed: ssh
 hosts: [h1, h2]
+drain: 0s
 machines:
   h1:
     user: root
@@ -244,40 +246,17 @@ def differences(machines: SshMachines, before: list[str]) -> list[str]:
 
 def commands_after(machines: SshMachines, on_desk: bool) -> tuple[str, list[str]]:
     """What commands print of a run that was killed when they undo it, and what is wrong with it."""
+    asked = [(["reset", "--hosts", "tiny.yaml"], RESET)]
+    if on_desk:
+        # What is on the desk is undone by `reset` without hosts.
+        asked = [(["status"], STATUS), *asked, (["reset"], RESET)]
     printed, wrong = "", []
-    # What is on the desk is undone by `reset` without hosts.
-    resets = [["reset", "--hosts", "tiny.yaml"], *([["reset"]] if on_desk else [])]
-    for words in [["status"], *resets]:
+    for words, expected in asked:
         done = machines.command(*words)
-        expected = STATUS if words == ["status"] else RESET
         if done.returncode != 0 or done.stderr or not expected.fullmatch(done.stdout):
             wrong.append(f"{words}: {done.returncode}: {done.stdout}{done.stderr}")
         printed += done.stdout
     return printed, wrong
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_killed_at_any_point_over_ssh(
-    cgroup: Path | None, machines: SshMachines, tmp_path: Path, name: str
-) -> None:
-    case = CASES[name]
-    has_rights = case is not CASES["without rights"]
-    if has_rights:
-        give_rights(machines, cgroup)
-    machines.write(
-        "tiny.yaml", case.experiment.replace("ENVIRONMENT", "" if cgroup is None else "env -i")
-    )
-    prepare(machines, case.variables, preloaded("killed_anywhere", tmp_path))
-    seed = secrets.token_hex(4) if SOAK else "3"
-    with Desk(machines, case.variables) as desk:
-        check(machines, desk, seed, case.undoes)
-    done = machines.command("reset", "--hosts", "tiny.yaml", "--data")
-    assert done.returncode == 0, done.stderr
-    for host, place in (("h1", RUNS), ("h1", ROOTS_RUNS), ("h2", RUNS)):
-        assert machines.on(host, f"ls {place}", check=False) == ""
-    if has_rights:
-        done = machines.command("host", "setup", "--remove", "h2")
-        assert done.returncode == 0, done.stderr
 
 
 def check(machines: SshMachines, desk: Desk, seed: str, undoes: tuple[str, ...]) -> None:
@@ -309,3 +288,27 @@ def check(machines: SshMachines, desk: Desk, seed: str, undoes: tuple[str, ...])
     assert not wrong, "\n".join(wrong)
     for text in undoes:
         assert f"removed: {text}" in undone, f"reset never had to remove {text}: nothing is tested"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_at_any_point_over_ssh(
+    cgroup: Path | None, machines: SshMachines, tmp_path: Path, name: str
+) -> None:
+    case = CASES[name]
+    has_rights = case is not CASES["without rights"]
+    if has_rights:
+        give_rights(machines, cgroup)
+    machines.write(
+        "tiny.yaml", case.experiment.replace("ENVIRONMENT", "" if cgroup is None else "env -i")
+    )
+    seed = secrets.token_hex(4) if SOAK else "3"
+    with Desk(machines, case.variables) as desk:
+        prepare(machines, case.variables, preloaded("killed_anywhere", tmp_path))
+        check(machines, desk, seed, case.undoes)
+    done = machines.command("reset", "--hosts", "tiny.yaml", "--data")
+    assert done.returncode == 0, done.stderr
+    for host, place in (("h1", RUNS), ("h1", ROOTS_RUNS), ("h2", RUNS)):
+        assert machines.on(host, f"ls {place}", check=False) == ""
+    if has_rights:
+        done = machines.command("host", "setup", "--remove", "h2")
+        assert done.returncode == 0, done.stderr
