@@ -40,8 +40,8 @@ components:
 phases:
   - {name: run, timeout: 10s}
 """
-# All that agents make: cgroups, emulated links, settings, and root's also the kernel's tracing. A
-# cleared environment has no mark of the run's.
+# All that agents make: cgroups, emulated links, settings, and root's also kernel tracing. What has
+# cleared its environment is known by its cgroup alone.
 WITH_RIGHTS = """\
 name: tiny
 testbed: ssh
@@ -66,6 +66,7 @@ machines:
 network:
   h1 -> h2: {delay: 1ms}
   h2 -> h1: {delay: 1ms}
+trace: {kernel: ["sched:sched_switch", "udp:*"]}
 components:
   escaped: {host: h1, run: "sh -c 'env -i setsid sleep 600 & exec sleep 600'", ready: started}
   also: {host: h2, run: "sh -c 'ENVIRONMENT setsid sleep 600 & exec sleep 600'", ready: started}
@@ -80,7 +81,7 @@ PRELOAD = f"""\
 export LD_PRELOAD={OWN}/killed_anywhere.so
 export KILL_LOG={OWN}/log
 """
-# No machine of the tests has interrupts or governors of its own.
+# In place of the kernel's interrupts and governors, which all machines share.
 INTERRUPTS = """set -eu
 mount -t tmpfs tmpfs /proc/irq
 mkdir /proc/irq/5 /proc/irq/6
@@ -145,7 +146,9 @@ CASES = {
 
 
 def prepare(machines: SshMachines, variables: dict[str, str], library: Path) -> None:
+    """Gives each machine interrupts and the library, and keeps its file of variables as it is."""
     for host, file in variables.items():
+        machines.on(host, INTERRUPTS)
         target = Path(f"/proc/{machines.sshd[host].pid}/root{OWN}")
         machines.on(host, f"mkdir {OWN}; touch {file}; cp {file} {OWN}/before")
         (target / library.name).write_bytes(library.read_bytes())
@@ -153,12 +156,14 @@ def prepare(machines: SshMachines, variables: dict[str, str], library: Path) -> 
 
 
 def give_rights(machines: SshMachines, cgroup: Path | None) -> None:
-    """Lets root log in to h1, and the user of h2 call sudo, which passes on no variables."""
+    """Lets root log in to h1, and the user of h2 call sudo and divide a cgroup.
+
+    sudo passes on no variables; it has those of a file.
+    """
     passwd = machines.passwd.read_text()
     # A shell that reads .bashrc.
     machines.passwd.write_text(passwd.replace("/home/root:/bin/sh", "/home/root:/bin/bash"))
     machines.allow("h2", f"{EVERYTHING}\nDefaults env_file={OWN}/sudo")
-    machines.on("h1", INTERRUPTS)
     if cgroup is None:
         return
     for host in HOSTS:
