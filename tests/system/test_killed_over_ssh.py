@@ -52,7 +52,7 @@ machines:
     user: root
     clock: 192.0.2.11
     settings:
-      governor: performance
+      governor: reno
       interrupts: 0
       sysctls: {net.ipv4.ip_default_ttl: 70, net.ipv4.tcp_rmem: 4096 90000 600000}
       interfaces:
@@ -81,18 +81,20 @@ PRELOAD = f"""\
 export LD_PRELOAD={OWN}/killed_anywhere.so
 export KILL_LOG={OWN}/log
 """
-# In place of the kernel's interrupts and governors, which all machines share.
+# In place of an interrupt and a governor, which all machines share, are files of the machine's
+# network. The kernel keeps their values until others are written, as it does with those.
 INTERRUPTS = """set -eu
+cpus=/sys/devices/system/cpu own=/proc/sys/net/ipv4
 mount -t tmpfs tmpfs /proc/irq
-mkdir /proc/irq/5 /proc/irq/6
-echo 0-7 | tee /proc/irq/5/smp_affinity_list >/proc/irq/6/smp_affinity_list
-cpus=/sys/devices/system/cpu
 for each in online possible present; do cp $cpus/$each /tmp/; done
 mount -t tmpfs tmpfs $cpus
 mv /tmp/online /tmp/possible /tmp/present $cpus/
-mkdir -p $cpus/cpu0/cpufreq
-echo powersave performance >$cpus/cpu0/cpufreq/scaling_available_governors
-echo powersave >$cpus/cpu0/cpufreq/scaling_governor
+mkdir -p $cpus/cpu0/cpufreq /proc/irq/5
+touch $cpus/cpu0/cpufreq/scaling_governor /proc/irq/5/smp_affinity_list
+cat $own/tcp_available_congestion_control >$cpus/cpu0/cpufreq/scaling_available_governors
+mount --bind $own/tcp_congestion_control $cpus/cpu0/cpufreq/scaling_governor
+echo 0-7 >$own/ip_local_reserved_ports
+mount --bind $own/ip_local_reserved_ports /proc/irq/5/smp_affinity_list
 """
 # What a machine has of each kind, as commands show it. Permanent neighbours: others come and go.
 # Sockets by their kind, state and name or port; those of ssh connections come and go.
