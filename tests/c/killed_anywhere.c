@@ -6,6 +6,7 @@
  * between fork and exec kills its agent and goes on: only async-signal-safe calls are made here.
  * Over SSH the agent is a forked child of the process that was started. KILL_SELF has the process
  * that makes the point kill itself, which is the agent then, and not the one that was started.
+ * sudo starts the agent as `limited` (crates/host/src/limited.rs).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +36,8 @@ __attribute__((constructor)) static void begin(void)
     if (file < 0 || read(file, words, sizeof words - 1) <= 0)
         return;
     close(file);
-    if (strcmp(words + strlen(words) + 1, "agent") != 0 || !getenv("KILL_LOG"))
+    const char *verb = words + strlen(words) + 1;
+    if ((strcmp(verb, "agent") != 0 && strcmp(verb, "limited") != 0) || !getenv("KILL_LOG"))
         return;
     kill_log = getenv("KILL_LOG");
     kill_at = getenv("KILL_AT") ? atol(getenv("KILL_AT")) : -1;
@@ -169,7 +171,8 @@ ssize_t write(int file, const void *bytes, size_t length)
         ssize_t size = readlink(name, path, sizeof path - 1);
         counted = size > 0 &&
                   (strstr(path, "/ledger/") || strstr(path, "/cgroup.") ||
-                   strncmp(path, "/proc/sys/", 10) == 0 || strncmp(path, "/sys/", 5) == 0);
+                   strncmp(path, "/proc/sys/", 10) == 0 || strncmp(path, "/sys/", 5) == 0 ||
+                   strncmp(path, "/proc/irq/", 10) == 0);
         errno = kept;
     }
     if (counted)

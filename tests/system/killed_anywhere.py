@@ -19,8 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import loopscope.api.checking
 import loopscope.cli
 import loopscope.control.run
+import loopscope.pipeline
 from loopscope.provider.connection import Connection
 from loopscope.testbed.local import LocalTestbed
 from loopscope.testbed.ssh import SshTestbed

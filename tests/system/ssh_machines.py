@@ -292,7 +292,8 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
                 find = f"{runs}; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
                 # What a run measured and could not collect stays there; the run notes it.
-                known = [f"{RUNS}/{name}" for name in self.noted()]
+                places = (RUNS, ROOTS_RUNS)
+                known = [f"{place}/{name}" for place in places for name in self.noted()]
                 left += [f"on {host}: {each}" for each in found if each and each not in known]
                 found = self.on(host, f"find {' '.join(ROOTS)} -mindepth 1 ! -name test")
                 left += [f"on {host}: {each}" for each in found.split()]

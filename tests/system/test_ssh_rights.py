@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
 import select
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from machine import BIN
-from ssh_machines import EVERYTHING, PASSWORD, SshMachines
+from ssh_machines import EVERYTHING, PASSWORD, SshMachines, words_of
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -234,3 +236,41 @@ def test_without_rights_what_is_missing_is_said_and_the_rest_works(machines: Ssh
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("hosts lack real-time priorities (`become: sudo`") == 1
     assert "realtime" not in said_by(machines, "alone")
+
+
+TTL = "/proc/sys/net/ipv4/ip_default_ttl"
+
+
+def test_reset_takes_the_rights_that_the_run_had(machines: SshMachines) -> None:
+    machines.allow("h1", EVERYTHING)
+    machines.write("who.sh", "#!/bin/sh\nexec sleep 600\n")
+    before = machines.on("h1", f"cat {TTL}")
+    file = alone(machines, "become: sudo, settings: {sysctls: {net.ipv4.ip_default_ttl: 70}}")
+    going = machines.start("run", file, forks=True)
+    assert going.stderr is not None
+    while "phase run" not in going.stderr.readline():
+        assert going.poll() is None
+    # First the guardian, which would undo all.
+    victims = machines.pids_of("h1", "loopscope-host")
+    victims.sort(key=lambda pid: "guardian" not in words_of(pid))
+    assert "guardian" in words_of(victims[0])
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    going.communicate(timeout=60)
+    # A desk with another version has installed nothing there.
+    machines.on("h1", f"rm -r {COPIES}")
+    done = machines.command("reset", "--hosts", "h1")
+    assert done.returncode != 0 and machines.on("h1", f"cat {TTL}") == "70\n"
+    assert f"not removed: host h1: cannot undo {TTL}: 70" in done.stderr
+    assert "loopscope reset --hosts FILE" in done.stderr
+    machines.on("h1", "rm /etc/sudoers.d/test")
+    done = machines.command("reset", "--hosts", file)
+    assert done.returncode != 0 and machines.on("h1", f"cat {TTL}") == "70\n"
+    assert "loopscope host setup h1" in done.stderr
+    machines.allow("h1", EVERYTHING)
+    done = machines.command("reset", "--hosts", file, "--data", "--cache")
+    assert done.returncode == 0, done.stderr
+    assert machines.on("h1", f"cat {TTL}") == before
+    done = machines.command("host", "setup", "--remove", "h1")
+    assert done.returncode == 0, done.stderr

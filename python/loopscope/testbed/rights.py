@@ -75,8 +75,7 @@ async def test(reached: Reached) -> Rights:
     Where sudo is to start it, its copy is installed, unless it is there. Raises TestbedError where
     that does not work.
     """
-    if by_sudo(reached) and not await commands(reached):
-        await _succeed(reached, f"sudo -n {installing(reached, 'setup', '--no-rule')}")
+    await installed(reached)
     found = await tried(reached)
     if found is None:
         host = reached.machine.host
@@ -142,6 +141,18 @@ async def commands(reached: Reached) -> list[str]:
         )
     copies = found.get("copies")
     return [f"sudo -n {shlex.quote(str(copy))} limited" for copy in copies or ()]  # type: ignore[attr-defined]
+
+
+async def installed(reached: Reached) -> list[str]:
+    """The commands that sudo may start there, of which one is installed if there is none.
+
+    Raises TestbedError where that does not work.
+    """
+    found = await commands(reached)
+    if by_sudo(reached) and not found:
+        await _succeed(reached, f"sudo -n {installing(reached, 'setup', '--no-rule')}")
+        found = await commands(reached)
+    return found
 
 
 def by_line(command: str, arguments: Sequence[str]) -> str:

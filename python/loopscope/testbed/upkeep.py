@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from loopscope.experiment import Machine
@@ -30,6 +31,8 @@ __all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "net", "reset", "setup"]
 # An agent that has lost its controller has ended after so long.
 LEASE_S = 20.0
 RESET_S = 60.0
+# The system's words for what needs other rights.
+NO_RIGHT = ("Permission denied", "Operation not permitted")
 # Printed after a program that has ended well.
 DONE = "loopscope-done"
 
@@ -118,27 +121,35 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
     ``data``: also deletes what runs measured there; ``cache``: also the programs that were sent.
     """
     undone = Undone()
-    options = " --json" + (" --data" if data else "") + (" --cache" if cache else "")
+    options = (" --data" if data else "") + (" --cache" if cache else "")
 
     async def one(host: str, machine: Machine) -> None:
         try:
             async with logged_in(host, machine) as reached:
-                for command in await rights.commands(reached):
+                commands, refusal = await _commands(reached, partial(by_user, host, reached))
+                for command in commands:
                     # What it cannot undo, the one below says.
                     said = await ask(reached, rights.by_line(command, ["reset", "--json"]))
                     with suppress(*UNUSABLE):
                         for kind in ("removed", "left"):
                             getattr(undone, kind).extend(_texts(host, json.loads(said), kind))
-                said = await ask(reached, f"{reached.binary} reset{options}")
+                problems = await by_user(host, reached, options)
+                undone.problems += problems
+                if refusal and any(word in text for text in problems for word in NO_RIGHT):
+                    undone.problems.append(refusal)
         except TestbedError as error:
             undone.problems.append(str(error))
-            return
+
+    async def by_user(host: str, reached: Reached, options: str = "") -> list[str]:
+        """What the machine's user cannot undo."""
+        said = await ask(reached, f"{reached.binary} reset --json{options}")
         try:
             report = json.loads(said)
-            for kind in ("removed", "in_use", "left", "problems"):
+            for kind in ("removed", "in_use", "left"):
                 getattr(undone, kind).extend(_texts(host, report, kind))
+            return _texts(host, report, "problems")
         except UNUSABLE:
-            undone.problems.append(f"host {host}: reset failed: {said[:200]}")
+            return [f"host {host}: reset failed: {said[:200]}"]
 
     async def ask(reached: Reached, script: str) -> str:
         # Its exit status is 1 where something could not be undone.
@@ -146,6 +157,30 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
 
     await asyncio.gather(*(one(*each) for each in machines.items()))
     return undone
+
+
+async def _commands(
+    reached: Reached, by_user: Callable[[], Awaitable[list[str]]]
+) -> tuple[list[str], str]:
+    """What sudo may start on a machine to undo what its user cannot; why not, and what to do.
+
+    It is installed there if the user cannot do without it.
+    """
+    found = await rights.commands(reached)
+    if found or reached.is_root:
+        return found, ""
+    if not rights.by_sudo(reached):
+        return [], (
+            f"host {reached.machine.host}: if the run had rights by `become: sudo`, name its file: "
+            "loopscope reset --hosts FILE"
+        )
+    if not await by_user():
+        return [], ""
+    try:
+        # The run was of another version than this, or its rights have been removed.
+        return await rights.installed(reached), ""
+    except TestbedError as error:
+        return [], str(error)
 
 
 def _texts(host: str, report: dict[str, list[object]], kind: str) -> list[str]:
