@@ -21,6 +21,7 @@ mod congestion;
 mod connection;
 mod flight;
 mod input;
+pub mod packet;
 mod place;
 mod receive;
 mod ring;

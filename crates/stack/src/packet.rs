@@ -1,0 +1,323 @@
+//! IP packets of TCP connections: segments from them, and them of segments.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use etherparse::checksum::Sum16BitWords;
+use etherparse::{
+    IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, NetSlice, SlicedPacket, TcpHeader,
+    TcpOptionElement, TcpSlice, TransportSlice,
+};
+use thiserror::Error;
+
+use crate::place::Seq;
+use crate::segment::{Blocks, Flags, Segment, Timestamps};
+
+/// Routers that a packet may pass.
+const HOPS: u8 = 64;
+/// Bytes of the headers of IP and TCP with all options, at most.
+pub const MOST_HEADERS: usize = 40 + 60;
+
+/// Between which sockets a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The socket of the sender.
+    pub from: SocketAddr,
+    /// The socket of the receiver.
+    pub to: SocketAddr,
+}
+
+/// Whether a packet has to have the right checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// As it comes from a network.
+    Checked,
+    /// It has not left this machine, whose kernel leaves them to a device that is not there.
+    Unfinished,
+}
+
+/// Why a packet has no segment.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unusable {
+    /// It cannot be parsed.
+    #[error("a packet that cannot be read: {0}")]
+    Malformed(String),
+    /// It is one of several that one datagram was cut into.
+    #[error("a fragment")]
+    Fragment,
+    /// It is of another protocol.
+    #[error("not a segment of TCP")]
+    NotTcp,
+    /// It was damaged on its way.
+    #[error("a wrong checksum of {0}")]
+    Checksum(&'static str),
+}
+
+/// The segment of an IP packet, which begins with the header of IP. Options of TCP that are not
+/// known are passed over (RFC 9293 §3.1), and so are those after a malformed one.
+pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>), Unusable> {
+    let sliced =
+        SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
+    let Some(net) = &sliced.net else { return Err(Unusable::NotTcp) };
+    if net.ip_payload_ref().is_some_and(|payload| payload.fragmented) {
+        return Err(Unusable::Fragment);
+    }
+    let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { return Err(Unusable::NotTcp) };
+    if checksums == Checksums::Checked {
+        check(net, tcp)?;
+    }
+    let (from, to): (IpAddr, IpAddr) = match net {
+        NetSlice::Ipv4(ip) => {
+            (ip.header().source_addr().into(), ip.header().destination_addr().into())
+        }
+        NetSlice::Ipv6(ip) => {
+            (ip.header().source_addr().into(), ip.header().destination_addr().into())
+        }
+        NetSlice::Arp(_) => return Err(Unusable::NotTcp),
+    };
+    let flow = Flow {
+        from: SocketAddr::new(from, tcp.source_port()),
+        to: SocketAddr::new(to, tcp.destination_port()),
+    };
+    // The slice of TCP is of the packet, whose bytes outlive it.
+    let length = tcp.payload().len();
+    let begin = tcp.payload().as_ptr() as usize - packet.as_ptr() as usize;
+    Ok((flow, segment(tcp, &packet[begin..begin + length])))
+}
+
+/// The sums over all the bytes, with the checksums in them, are 0 (RFC 1071).
+fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>) -> Result<(), Unusable> {
+    let mut sum = Sum16BitWords::new();
+    let mut pseudo_header = match net {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            if Sum16BitWords::new().add_slice(header.slice()).ones_complement() != 0 {
+                return Err(Unusable::Checksum("IP"));
+            }
+            sum.add_4bytes(header.source()).add_4bytes(header.destination())
+        }
+        NetSlice::Ipv6(ip) => {
+            sum.add_16bytes(ip.header().source()).add_16bytes(ip.header().destination())
+        }
+        NetSlice::Arp(_) => return Err(Unusable::NotTcp),
+    };
+    let length = (tcp.slice().len() as u32).to_be_bytes();
+    let sum = pseudo_header.add_4bytes(length).add_2bytes([0, IpNumber::TCP.0]);
+    match sum.add_slice(tcp.slice()).ones_complement() {
+        0 => Ok(()),
+        _ => Err(Unusable::Checksum("TCP")),
+    }
+}
+
+fn segment<'p>(tcp: &TcpSlice<'_>, payload: &'p [u8]) -> Segment<'p> {
+    let (mut timestamps, mut blocks) = (None, Blocks::default());
+    for option in tcp.options_iterator().map_while(Result::ok) {
+        match option {
+            TcpOptionElement::Timestamp(value, echo) => {
+                timestamps = Some(Timestamps { value, echo });
+            }
+            TcpOptionElement::SelectiveAcknowledgement(first, others) => {
+                for (begin, end) in std::iter::once(first).chain(others.into_iter().flatten()) {
+                    // A fourth, which has room where there are no timestamps, is left out.
+                    blocks.push(Seq(begin), Seq(end));
+                }
+            }
+            _ => {}
+        }
+    }
+    Segment {
+        seq: Seq(tcp.sequence_number()),
+        ack: tcp.ack().then(|| Seq(tcp.acknowledgment_number())),
+        window: tcp.window_size(),
+        flags: Flags {
+            syn: tcp.syn(),
+            fin: tcp.fin(),
+            rst: tcp.rst(),
+            push: tcp.psh(),
+            urgent: tcp.urg(),
+        },
+        timestamps,
+        blocks,
+        payload,
+    }
+}
+
+/// Writes the packet of a segment; its length. It may not be fragmented (RFC 1191, RFC 8201), so
+/// that all packets may have the same number (RFC 6864). Panics where `target` has not the room of
+/// [`MOST_HEADERS`] and the payload, where the two addresses are of different families, and where
+/// the payload is longer than a packet.
+pub fn write(flow: &Flow, segment: &Segment<'_>, target: &mut [u8]) -> usize {
+    let mut tcp = TcpHeader::new(flow.from.port(), flow.to.port(), segment.seq.0, segment.window);
+    if let Some(Seq(ack)) = segment.ack {
+        (tcp.ack, tcp.acknowledgment_number) = (true, ack);
+    }
+    let Flags { syn, fin, rst, push, urgent } = segment.flags;
+    (tcp.syn, tcp.fin, tcp.rst, tcp.psh, tcp.urg) = (syn, fin, rst, push, urgent);
+    set_options(&mut tcp, segment);
+    let length = tcp.header_len() + segment.payload.len();
+    let mut rest = &mut target[..];
+    let (ip, checksum) = match (flow.from.ip(), flow.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => (
+            write_ipv4(from, to, length, &mut rest),
+            tcp.calc_checksum_ipv4_raw(from.octets(), to.octets(), segment.payload),
+        ),
+        (IpAddr::V6(from), IpAddr::V6(to)) => (
+            write_ipv6(from, to, length, &mut rest),
+            tcp.calc_checksum_ipv6_raw(from.octets(), to.octets(), segment.payload),
+        ),
+        _ => panic!("{flow:?} is of two families"),
+    };
+    tcp.checksum = checksum.expect("a payload is shorter than a packet");
+    tcp.write(&mut rest).expect("there is room");
+    rest[..segment.payload.len()].copy_from_slice(segment.payload);
+    ip + length
+}
+
+fn set_options(tcp: &mut TcpHeader, segment: &Segment<'_>) {
+    let mut options = [const { TcpOptionElement::Noop }; 6];
+    let mut count = 0;
+    let mut add = |option| {
+        // Aligned, as RFC 7323 appendix A has it.
+        count += 2;
+        options[count] = option;
+        count += 1;
+    };
+    if let Some(Timestamps { value, echo }) = segment.timestamps {
+        add(TcpOptionElement::Timestamp(value, echo));
+    }
+    let mut blocks = segment.blocks.iter().map(|(begin, end)| (begin.0, end.0));
+    if let Some(first) = blocks.next() {
+        let others = [blocks.next(), blocks.next(), None];
+        add(TcpOptionElement::SelectiveAcknowledgement(first, others));
+    }
+    tcp.set_options(&options[..count]).expect("timestamps and three blocks have room");
+}
+
+fn write_ipv4(from: Ipv4Addr, to: Ipv4Addr, length: usize, rest: &mut &mut [u8]) -> usize {
+    let length = u16::try_from(length).expect("a payload is shorter than a packet");
+    let header = Ipv4Header::new(length, HOPS, IpNumber::TCP, from.octets(), to.octets());
+    let mut header = header.expect("a payload is shorter than a packet");
+    header.dont_fragment = true;
+    header.header_checksum = header.calc_header_checksum();
+    header.write_raw(rest).expect("there is room");
+    header.header_len()
+}
+
+fn write_ipv6(from: Ipv6Addr, to: Ipv6Addr, length: usize, rest: &mut &mut [u8]) -> usize {
+    let header = Ipv6Header {
+        traffic_class: 0,
+        flow_label: Ipv6FlowLabel::ZERO,
+        payload_length: u16::try_from(length).expect("a payload is shorter than a packet"),
+        next_header: IpNumber::TCP,
+        hop_limit: HOPS,
+        source: from.octets(),
+        destination: to.octets(),
+    };
+    header.write(rest).expect("there is room");
+    header.header_len()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::segment::MOST_BLOCKS;
+
+    fn flows() -> impl Strategy<Value = Flow> {
+        let ports = (any::<u16>(), any::<u16>());
+        let four = (any::<[u8; 4]>(), any::<[u8; 4]>())
+            .prop_map(|(from, to)| (IpAddr::from(from), IpAddr::from(to)));
+        let six = (any::<[u8; 16]>(), any::<[u8; 16]>())
+            .prop_map(|(from, to)| (IpAddr::from(from), IpAddr::from(to)));
+        (prop_oneof![four, six], ports).prop_map(|((from, to), ports)| Flow {
+            from: SocketAddr::new(from, ports.0),
+            to: SocketAddr::new(to, ports.1),
+        })
+    }
+
+    prop_compose! {
+        fn headers()(
+            numbers in any::<(u32, Option<u32>, u16)>(),
+            flags in any::<[bool; 5]>(),
+            stamps in any::<Option<(u32, u32)>>(),
+            ranges in prop::collection::vec(any::<(u32, u32)>(), 0..=MOST_BLOCKS),
+        ) -> Segment<'static> {
+            let mut blocks = Blocks::default();
+            ranges.iter().for_each(|&(begin, end)| assert!(blocks.push(Seq(begin), Seq(end))));
+            let [syn, fin, rst, push, urgent] = flags;
+            Segment {
+                seq: Seq(numbers.0),
+                ack: numbers.1.map(Seq),
+                window: numbers.2,
+                flags: Flags { syn, fin, rst, push, urgent },
+                timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
+                blocks,
+                payload: &[],
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_segment_is_found_again_in_its_packet(
+            flow in flows(), header in headers(), payload in prop::collection::vec(any::<u8>(), 0..2000)
+        ) {
+            let segment = Segment { payload: &payload, ..header };
+            let mut packet = [0; MOST_HEADERS + 2000];
+            let length = write(&flow, &segment, &mut packet);
+            prop_assert_eq!(parse(&packet[..length], Checksums::Checked), Ok((flow, segment)));
+        }
+
+        #[test]
+        fn a_damaged_packet_is_refused(flow in flows(), header in headers(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let segment = Segment { payload: b"some data", ..header };
+            let mut packet = [0; MOST_HEADERS + 100];
+            let length = write(&flow, &segment, &mut packet);
+            packet[at.index(length)] ^= 1 << bit;
+            // IPv6 has no checksum of its own: what is not part of TCP's may change unnoticed.
+            if let Ok(found) = parse(&packet[..length], Checksums::Checked) {
+                prop_assert!(flow.from.is_ipv6() && found == (flow, segment));
+            }
+        }
+
+        #[test]
+        fn any_bytes_may_come(
+            flow in flows(),
+            header in headers(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let segment = Segment { payload: b"some data", ..header };
+            let mut packet = [0; MOST_HEADERS + 100];
+            let length = write(&flow, &segment, &mut packet);
+            for (at, byte) in changes {
+                packet[at.index(length)] = byte;
+            }
+            let _ = parse(&packet[..length], Checksums::Unfinished);
+            let _ = parse(&packet[..cut.index(length)], Checksums::Unfinished);
+        }
+    }
+
+    #[test]
+    fn the_packet_is_that_of_another_program() {
+        // An acknowledgement with timestamps and two blocks, made by scapy 2.8.
+        let expected = include_bytes!("../tests/acknowledgement.ip");
+        let flow =
+            Flow { from: "10.1.2.3:40000".parse().unwrap(), to: "10.9.8.7:443".parse().unwrap() };
+        let mut blocks = Blocks::default();
+        blocks.push(Seq(0xffff_f000), Seq(0x10));
+        blocks.push(Seq(0x1000), Seq(0x2000));
+        let segment = Segment {
+            seq: Seq(0x0102_0304),
+            ack: Some(Seq(0xfffe_0000)),
+            window: 501,
+            flags: Flags { push: true, ..Flags::default() },
+            timestamps: Some(Timestamps { value: 0x1111_2222, echo: 0x3333_4444 }),
+            blocks,
+            payload: b"payload",
+        };
+        let mut packet = [0; MOST_HEADERS + 7];
+        let length = write(&flow, &segment, &mut packet);
+        assert_eq!(packet[..length], expected[..]);
+    }
+}
