@@ -34,6 +34,8 @@ pub struct Connection {
     pub(crate) acknowledged: Place,
     pub(crate) next: Place,
     pub(crate) written: Place,
+    /// What came before it in this connection may have been sent by the kernel.
+    pub(crate) taken_over: Place,
     /// SND.UNA + SND.WND, the segment that said so (SND.WL1, SND.WL2), and the greatest SND.WND.
     pub(crate) peer_edge: Place,
     pub(crate) edge_by: (Place, Place),
@@ -64,7 +66,8 @@ pub struct Connection {
 pub(crate) struct Stamps {
     /// TSval at the caller's time zero.
     zero: u32,
-    pub(crate) recent: u32,
+    pub(crate) recent: Option<u32>,
+    pub(crate) newest: Option<u32>,
     /// When `recent` was taken.
     pub(crate) taken: Duration,
 }
@@ -143,9 +146,10 @@ impl Connection {
             scale: state.scale,
             peer_scale: state.peer_scale,
             selective: state.selective,
-            stamps: state.timestamps.map(|Clocks { now: value, recent }| Stamps {
+            stamps: state.timestamps.map(|Clocks { now: value, recent, newest }| Stamps {
                 zero: value.wrapping_sub(now.as_millis() as u32),
                 recent,
+                newest,
                 taken: now,
             }),
             incoming: Incoming::new(expected, &state.unread, state.window, config.receive_buffer),
@@ -153,6 +157,7 @@ impl Connection {
             acknowledged: first,
             next: first + sent,
             written: first + state.queued.len(),
+            taken_over: first + state.queued.len(),
             peer_edge: first + state.peer_window,
             edge_by: (expected, first),
             widest: state.peer_window,
@@ -200,9 +205,11 @@ impl Connection {
             peer_scale: self.peer_scale,
             selective: self.selective,
             round_trip: self.trips.known(),
-            timestamps: self
-                .stamps
-                .map(|stamps| Clocks { now: stamps.value(now), recent: stamps.recent }),
+            timestamps: self.stamps.map(|stamps| Clocks {
+                now: stamps.value(now),
+                recent: stamps.recent,
+                newest: stamps.newest,
+            }),
         }
     }
 
@@ -377,10 +384,10 @@ impl Connection {
         let blocks = if self.selective { self.incoming.blocks() } else { Blocks::default() };
         self.acks = Acks { sent: ack, now: false, waiting: 0 };
         self.timers.ack = None;
-        let timestamps = self
-            .stamps
-            .as_ref()
-            .map(|stamps| Timestamps { value: stamps.value(now), echo: stamps.recent });
+        let timestamps = self.stamps.as_ref().map(|stamps| Timestamps {
+            value: stamps.value(now),
+            echo: stamps.recent.unwrap_or(0),
+        });
         let flags = Flags { push, ..Flags::default() };
         Segment { seq: at.seq(), ack: Some(ack.seq()), window, flags, timestamps, blocks, payload }
     }

@@ -66,7 +66,7 @@ impl Connection {
             return false;
         }
         let Some(Timestamps { value, .. }) = segment.timestamps else { return true };
-        let older = value.wrapping_sub(*recent).cast_signed() < 0;
+        let older = recent.is_some_and(|recent| is_before(value, recent));
         older && now.saturating_sub(*taken) < TOO_OLD
     }
 
@@ -121,18 +121,21 @@ impl Connection {
     /// Whether an acknowledgement is of something that was sent, and not too old (RFC 5961 §5.2).
     fn may_acknowledge(&self, ack: Seq) -> bool {
         let ack = ack.near(self.acknowledged);
-        ack <= self.next && ack + self.widest >= self.acknowledged
+        ack <= self.next.max(self.taken_over) && ack + self.widest >= self.acknowledged
     }
 
     /// RFC 7323 §4.3.
     fn take_stamp(&mut self, now: Duration, segment: &Segment<'_>, begin: Place) {
         let last = self.acks.sent;
-        if let (Some(stamps), Some(Timestamps { value, .. })) =
-            (&mut self.stamps, segment.timestamps)
-            && value.wrapping_sub(stamps.recent).cast_signed() >= 0
-            && begin <= last
-        {
-            (stamps.recent, stamps.taken) = (value, now);
+        let (Some(stamps), Some(Timestamps { value, .. })) = (&mut self.stamps, segment.timestamps)
+        else {
+            return;
+        };
+        if stamps.newest.is_none_or(|newest| is_before(newest, value)) {
+            stamps.newest = Some(value);
+        }
+        if begin <= last && stamps.recent.is_none_or(|recent| !is_before(value, recent)) {
+            (stamps.recent, stamps.taken) = (Some(value), now);
         }
     }
 
@@ -155,6 +158,8 @@ impl Connection {
         let moved = ack.since(self.acknowledged);
         let needless = self.take_blocks(now, segment, ack, &mut delivered);
         self.acknowledged = ack;
+        // What the kernel has sent is not sent once more.
+        self.next = self.next.max(ack);
         if let Some(trip) = delivered.trip {
             self.trips.sample(now, trip);
         }
@@ -295,4 +300,9 @@ impl Connection {
             self.timers.ack = Some(now + self.config.delayed_ack);
         }
     }
+}
+
+/// Whether a timestamp is older than another one (RFC 7323 §5.2).
+fn is_before(stamp: u32, other: u32) -> bool {
+    stamp.wrapping_sub(other).cast_signed() < 0
 }

@@ -14,7 +14,8 @@ pub struct State {
     pub unacknowledged: Seq,
     /// The bytes from there on that the program has written.
     pub queued: Vec<u8>,
-    /// So many of them were sent, at least once.
+    /// So many of them were sent, at least once. Of the others some may have been: a socket of the
+    /// kernel that is frozen may still send what its pacing held.
     pub sent: usize,
     /// SND.WND: bytes from `unacknowledged` on that the other end has room for.
     pub peer_window: usize,
@@ -44,8 +45,11 @@ pub struct State {
 pub struct Clocks {
     /// TSval of this end now. It counts milliseconds.
     pub now: u32,
-    /// TS.Recent: the last of the other end that is to be answered.
-    pub recent: u32,
+    /// TS.Recent: the one of the other end that is to be answered. The kernel does not tell it.
+    pub recent: Option<u32>,
+    /// The newest of the other end, also of segments beyond a gap: an acknowledgement that is made
+    /// for the kernel's socket in the other end's name must not be older (RFC 7323 §5.3).
+    pub newest: Option<u32>,
 }
 
 /// How a connection behaves.

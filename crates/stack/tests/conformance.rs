@@ -342,7 +342,7 @@ fn rfc_5961_5_2_acknowledgements_of_what_was_not_sent_are_challenged() {
 
 #[test]
 fn rfc_7323_5_3_segments_with_older_stamps_are_refused_and_answered() {
-    let clocks = Some(Clocks { now: CLOCK_HERE, recent: CLOCK_THERE });
+    let clocks = Some(Clocks { now: CLOCK_HERE, recent: Some(CLOCK_THERE), newest: None });
     let mut script = Script::with(config(), |state| state.timestamps = clocks);
     script.passes(ms(20));
     script.gives(data(0, 10, 0));
@@ -359,13 +359,14 @@ fn rfc_7323_5_3_segments_with_older_stamps_are_refused_and_answered() {
 
 #[test]
 fn rfc_7323_4_3_the_stamp_that_is_answered_is_of_the_first_unacknowledged_segment() {
-    let clocks = Some(Clocks { now: CLOCK_HERE, recent: CLOCK_THERE });
+    let clocks = Some(Clocks { now: CLOCK_HERE, recent: Some(CLOCK_THERE), newest: None });
     let mut script = Script::with(config(), |state| state.timestamps = clocks);
     // Beyond a gap: its stamp is not taken.
     script.passes(ms(5));
     script.gives(data(1000, SEGMENT, 0));
-    let state = script.connection.into_state(script.now);
-    assert_eq!(state.timestamps.map(|clocks| clocks.recent), Some(CLOCK_THERE));
+    let clocks = script.connection.into_state(script.now).timestamps.expect("they are on");
+    assert_eq!(clocks.recent, Some(CLOCK_THERE));
+    assert_eq!(clocks.newest, Some(CLOCK_THERE.wrapping_add(5)));
 }
 
 // RFC 2018, RFC 2883.
@@ -471,4 +472,17 @@ fn a_peer_that_takes_its_window_back_gets_nothing_new() {
     // What it has taken back is sent again all the same when it is not acknowledged.
     assert!(!script.passes(ms(1000)).is_empty());
     assert_eq!(script.connection.end(), None);
+}
+
+#[test]
+fn what_the_kernel_sent_after_it_was_asked_may_be_acknowledged() {
+    let mut script = Script::with(config(), |state| {
+        state.queued = vec![b'x'; 3000];
+        state.sent = 1000;
+        state.peer_window = 1000;
+    });
+    assert_eq!(script.gives(Gives { window: 1000, ..ack(2500) })[0].length, 500);
+    assert_eq!(script.connection.unacknowledged(), 500);
+    assert_eq!(script.gives(ack(3001))[0].length, 0, "nothing was written there");
+    assert_eq!(script.connection.unacknowledged(), 500);
 }

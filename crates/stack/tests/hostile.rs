@@ -59,7 +59,11 @@ fn attack(seed: u64) {
         peer_scale: rng.u8(0..15),
         selective: rng.bool(),
         round_trip: None,
-        timestamps: stamped.then_some(loopscope_stack::Clocks { now: 0, recent: 0 }),
+        timestamps: stamped.then_some(loopscope_stack::Clocks {
+            now: 0,
+            recent: Some(0),
+            newest: None,
+        }),
     };
     let mut now = Duration::from_secs(1000);
     let mut connection = Connection::new(state, config, now);

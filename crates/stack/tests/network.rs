@@ -150,7 +150,7 @@ impl World {
             peer_scale: scales[1 - end],
             selective,
             round_trip: None,
-            timestamps: stamped.then(|| Clocks { now: stamp[end], recent: stamp[1 - end] }),
+            timestamps: stamped.then(|| Clocks { now: stamp[end], recent: None, newest: None }),
         };
         let stamp = [rng.u32(..), rng.u32(..)];
         let now = us(rng.u64(0..10_000_000));
@@ -381,23 +381,23 @@ fn all(first: u64, count: u64, hostile: f64, takes_over: bool, bound: Duration) 
 
 #[test]
 fn streams_arrive_over_a_good_network() {
-    all(0, 100, 0.0, false, Duration::from_secs(60));
+    all(0, 50, 0.0, false, Duration::from_secs(60));
 }
 
 #[test]
 fn streams_arrive_over_a_hostile_network() {
-    all(1_000_000, 150, 0.3, false, Duration::from_secs(600));
+    all(1_000_000, 80, 0.3, false, Duration::from_secs(600));
 }
 
 #[test]
 fn a_connection_may_be_taken_over_at_any_instant() {
-    all(2_000_000, 150, 0.2, true, Duration::from_secs(600));
+    all(2_000_000, 80, 0.2, true, Duration::from_secs(600));
 }
 
 #[test]
 fn nothing_is_sent_again_that_was_not_lost() {
     let only: Option<u64> = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = only.map_or(3_000_000..3_000_000 + worlds(50), |seed| seed..seed + 1);
+    let seeds = only.map_or(3_000_000..3_000_000 + worlds(30), |seed| seed..seed + 1);
     for seed in seeds {
         let mut world = World::drawn(seed, 0.0, false);
         for network in &mut world.networks {
