@@ -34,6 +34,9 @@ from loopscope.testbed.program import dormant, host_binary
 from loopscope.testbed.relay import SILENCE_S
 
 NONE = MachineSettings()
+# Hosts share the processors of one machine. All of them together are asked for a sign of life 40
+# times a second at most, twice in this time each.
+SILENCE_OF_EACH_S = 0.05
 
 
 class LocalTestbed(Testbed):
@@ -47,6 +50,7 @@ class LocalTestbed(Testbed):
         self._settings = machine
         self._run_id = request.run_id
         self._directory = request.directory.absolute()
+        self._silence_s = max(SILENCE_S, SILENCE_OF_EACH_S * len(request.hosts))
         self._request = pb.BuildTestbedRequest(
             hosts=list(request.hosts),
             data_network=request.networks[DATA],
@@ -124,13 +128,13 @@ class LocalTestbed(Testbed):
         if made.data_address:
             addresses[DATA] = (made.data_address,)
         lost = partial(self._why_lost, made.agent_socket)
-        agent = Agent(made.name, made.agent_socket, lost=lost, silence_s=SILENCE_S)
+        agent = Agent(made.name, made.agent_socket, lost=lost, silence_s=self._silence_s)
         return Host(made.name, agent, addresses, lacking)
 
     def _why_lost(self, host_socket: str) -> str:
         """Why the agent of a host is gone; the machine's takes all of them with it."""
         if _is_listened_on(host_socket):
-            return f"it has said nothing for {SILENCE_S:g} s; its agent is stopped or hangs"
+            return f"it has said nothing for {self._silence_s:g} s; its agent is stopped or hangs"
         process = self._process
         if process is None or process.returncode is None:
             return "its agent is gone"
