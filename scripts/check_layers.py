@@ -39,6 +39,7 @@ CRATES: dict[str, set[str]] = {
     "timer": {"time"},
     "quantity": set(),
     "stack": set(),
+    "takeover": {"stack"},
     "stm": set(),
     "stm-shared": {"stm", "trace"},
     "stm-link": {"stm", "stm-shared"},

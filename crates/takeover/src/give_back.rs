@@ -1,0 +1,206 @@
+//! Giving a connection back: its socket is advanced to where the stack came.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
+use loopscope_stack::packet::{Flow, MOST_HEADERS, write};
+use loopscope_stack::{Blocks, Flags, Segment, Seq, State, Timestamps};
+use rustix::net::SendFlags;
+
+use crate::frozen::{Frozen, REPAIR_OFF, SO_BUF_LOCK, TakeoverError, Trying};
+use crate::options::{self, RepairWindow, get, set};
+use crate::queues::{self, Queue};
+
+/// Bytes of no meaning that are queued at once, before an acknowledgement frees them.
+const FILLER: usize = 1 << 20;
+/// Room in buffers besides the bytes themselves, which the kernel counts with their descriptions.
+const MORE_ROOM: usize = 1 << 16;
+/// For the kernel to take an acknowledgement.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Gives the kernel an IP packet as if it came from the network, with the mark that the socket's
+/// filter lets through.
+pub type Inject<'i> = &'i mut dyn FnMut(&[u8]) -> io::Result<()>;
+
+impl Frozen {
+    /// Advances the socket to `state`, and leaves it to the kernel. `flow` is that of the segments
+    /// that come. Where that fails, the socket stays frozen.
+    ///
+    /// Packets may come to the kernel again from when this returns on.
+    pub fn give_back(
+        self,
+        state: &State,
+        flow: &Flow,
+        inject: Inject<'_>,
+    ) -> Result<(), TakeoverError> {
+        let fd = self.socket.as_fd();
+        self.make_room(fd, state).to("make room in the buffers")?;
+        self.advance_received(fd, state).to("advance the receive queue")?;
+        let in_queue = self.advance_sent(fd, state, flow, inject)?;
+        set_windows(fd, state).to("set the windows")?;
+        set(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, 0).to("detach the filter")?;
+        set(fd, IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF).to("end TCP_REPAIR")?;
+        self.kept.restore(fd).to("restore the socket's options")?;
+        send_rest(fd, &state.queued[in_queue..]).to("send what was not sent")?;
+        set(fd, SOL_SOCKET, libc::SO_SNDBUFFORCE, self.kept.send_buffer / 2)
+            .to("restore SO_SNDBUF")?;
+        set(fd, SOL_SOCKET, SO_BUF_LOCK, self.kept.buffer_lock).to("restore SO_BUF_LOCK")?;
+        wake_readers(fd).to("wake the readers")
+    }
+
+    fn make_room(&self, fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
+        let send = 2 * (state.queued.len() + self.queued + FILLER) + MORE_ROOM;
+        let receive = 4 * (state.unread.len() + self.unread) + 4 * MORE_ROOM;
+        for (option, room, force) in [
+            (libc::SO_SNDBUF, send, libc::SO_SNDBUFFORCE),
+            (libc::SO_RCVBUF, receive, libc::SO_RCVBUFFORCE),
+        ] {
+            let now: c_int = get(fd, SOL_SOCKET, option)?;
+            if (now as usize) < room {
+                // The kernel doubles it.
+                set(fd, SOL_SOCKET, force, (room / 2) as c_int)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The receive queue has what it had, and then takes what came: bytes that were read go through
+    /// it, those that were not stay.
+    fn advance_received(&self, fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
+        let came = state.expected.0.wrapping_sub(self.expected.0) as usize;
+        let mut read = self.unread + came - state.unread.len();
+        let of_kernel = read.min(self.unread);
+        queues::drain(fd, of_kernel)?;
+        read -= of_kernel;
+        let filler = vec![0; read.min(MORE_ROOM)];
+        while read > 0 {
+            let piece = &filler[..read.min(filler.len())];
+            queues::append(fd, Queue::Receive, piece)?;
+            queues::drain(fd, piece.len())?;
+            read -= piece.len();
+        }
+        let there = self.unread - of_kernel;
+        queues::append(fd, Queue::Receive, &state.unread[there..])
+    }
+
+    /// The send queue goes on from the first byte that is unacknowledged; how many bytes from there
+    /// on it has. The kernel takes them for sent: if the stack has not, they are sent again.
+    fn advance_sent(
+        &self,
+        fd: BorrowedFd<'_>,
+        state: &State,
+        flow: &Flow,
+        inject: Inject<'_>,
+    ) -> Result<usize, TakeoverError> {
+        mark_as_sent(fd).to("mark what was queued as sent")?;
+        let mut written = self.written;
+        let mut acknowledge = |until: Seq, written: Seq| {
+            let left = written.0.wrapping_sub(until.0) as usize;
+            inject_ack(state, flow, until, inject).to("acknowledge what is gone")?;
+            wait_for(fd, left)
+        };
+        // Positive: the program's bytes from before are all acknowledged, and others besides.
+        let beyond = state.unacknowledged.0.wrapping_sub(written.0).cast_signed();
+        let mut gone = usize::try_from(beyond).unwrap_or(0);
+        if gone > 0 {
+            acknowledge(written, written)?;
+        }
+        let filler = vec![0; gone.min(FILLER)];
+        while gone > 0 {
+            let piece = &filler[..gone.min(FILLER)];
+            queues::append(fd, Queue::Send, piece).to("advance the send queue")?;
+            written = Seq(written.0.wrapping_add(piece.len() as u32));
+            acknowledge(written, written)?;
+            gone -= piece.len();
+        }
+        // What is in the socket's queue already.
+        let there = written.0.wrapping_sub(state.unacknowledged.0) as usize;
+        if there < state.sent {
+            let more = &state.queued[there..state.sent];
+            queues::append(fd, Queue::Send, more).to("fill the send queue")?;
+            written = Seq(written.0.wrapping_add(more.len() as u32));
+        }
+        acknowledge(state.unacknowledged, written)?;
+        Ok(written.0.wrapping_sub(state.unacknowledged.0) as usize)
+    }
+}
+
+/// Makes the kernel take all that is in the send queue for sent: pushing it in repair mode does.
+fn mark_as_sent(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let no_delay: c_int = get(fd, IPPROTO_TCP, libc::TCP_NODELAY)?;
+    queues::choose(fd, Queue::Send)?;
+    set(fd, IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set(fd, IPPROTO_TCP, libc::TCP_NODELAY, no_delay)?;
+    queues::choose(fd, Queue::None)
+}
+
+/// An acknowledgement in the name of the other end.
+fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io::Result<()> {
+    let trip = state.round_trip.map_or(Duration::ZERO, |(smoothed, _)| smoothed);
+    let segment = Segment {
+        seq: state.expected,
+        ack: Some(until),
+        window: u16::try_from(state.peer_window >> state.peer_scale).unwrap_or(u16::MAX),
+        flags: Flags::default(),
+        timestamps: state.timestamps.map(|clocks| Timestamps {
+            value: clocks.newest.unwrap_or(0),
+            // By which the kernel measures a round trip.
+            echo: clocks.now.wrapping_sub(trip.as_millis() as u32),
+        }),
+        blocks: Blocks::default(),
+        payload: &[],
+    };
+    let mut packet = [0; MOST_HEADERS];
+    let length = write(flow, &segment, &mut packet);
+    inject(&packet[..length])
+}
+
+/// Waits until so many bytes are unacknowledged.
+fn wait_for(fd: BorrowedFd<'_>, expected: usize) -> Result<(), TakeoverError> {
+    let begin = Instant::now();
+    loop {
+        let found = options::count(fd, queues::SIOCOUTQ).to("count the send queue")?;
+        if found == expected {
+            return Ok(());
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(TakeoverError::NotAdvanced { expected, found });
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn set_windows(fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
+    let before: RepairWindow = get(fd, IPPROTO_TCP, libc::TCP_REPAIR_WINDOW)?;
+    let next = state.expected.0;
+    let edge = next.wrapping_add(state.window as u32);
+    let of_kernel = before.window_begin.wrapping_add(before.window);
+    // The edge never goes back.
+    let edge = if of_kernel.wrapping_sub(edge).cast_signed() > 0 { of_kernel } else { edge };
+    let peer_window = state.peer_window as u32;
+    let after = RepairWindow {
+        wl1: next,
+        peer_window,
+        widest: before.widest.max(peer_window),
+        window: edge.wrapping_sub(next),
+        window_begin: next,
+    };
+    set(fd, IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, after)
+}
+
+/// There is room for all of it.
+fn send_rest(fd: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        let sent = rustix::net::send(fd, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        rest = &rest[sent..];
+    }
+    Ok(())
+}
+
+/// Programs that sleep until there are data are not woken by bytes that were put into the queue.
+fn wake_readers(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let least: c_int = get(fd, SOL_SOCKET, libc::SO_RCVLOWAT)?;
+    set(fd, SOL_SOCKET, libc::SO_RCVLOWAT, least)
+}
