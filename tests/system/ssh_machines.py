@@ -26,7 +26,8 @@ OWN = ("/home", "/run", "/tmp", "/dev/shm")
 # What root can put where on a machine, which is the machine's own too.
 ROOTS = ("/etc/sudoers.d", "/usr/local/lib")
 RUNS = f"/home/{USER}/.local/state/loopscope/runs"
-ROOTS_RUNS = "/home/root/.local/state/loopscope/runs"
+ROOTS_HOME = "/home/root"
+ROOTS_RUNS = f"{ROOTS_HOME}/.local/state/loopscope/runs"
 SSHD = """
 Port 22
 ListenAddress 0.0.0.0

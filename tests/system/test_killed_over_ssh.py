@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from effort import SOAK, cases
 from machine import ROOT, preloaded
-from ssh_machines import EVERYTHING, ROOTS_RUNS, RUNS, USER, SshMachines
+from ssh_machines import EVERYTHING, ROOTS_HOME, ROOTS_RUNS, RUNS, USER, SshMachines
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -141,7 +141,7 @@ CASES = {
     "without rights": Case(WITHOUT_RIGHTS, {"h1": BASHRC, "h2": BASHRC}, ("host h",)),
     "with rights": Case(
         WITH_RIGHTS,
-        {"h1": "/home/root/.bashrc", "h2": f"{OWN}/sudo"},
+        {"h1": f"{ROOTS_HOME}/.bashrc", "h2": f"{OWN}/sudo"},
         ("host h1: ", "host h2: "),
     ),
 }

@@ -143,8 +143,8 @@ impl Window {
         self.counted = 0;
     }
 
-    /// Bytes were delivered during a recovery, `lost` of which nothing is known further: the window
-    /// follows RFC 6937 §3.1 with its reduction bound SSRB.
+    /// Bytes were delivered during a recovery: the window follows RFC 6937 §3.1. `progress`: the
+    /// first unacknowledged byte moved and no other loss is known, so that its bound SSRB grows.
     pub(crate) fn recover(&mut self, delivered: usize, flight: usize, progress: bool) {
         let Some(reduction) = &mut self.reduction else { return };
         reduction.delivered += delivered;

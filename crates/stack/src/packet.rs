@@ -29,9 +29,10 @@ pub struct Flow {
 /// Whether a packet has to have the right checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// As it comes from a network.
+    /// The packet comes from a network: its checksums have to be right.
     Checked,
-    /// It has not left this machine, whose kernel leaves them to a device that is not there.
+    /// The packet has not left this machine, whose kernel leaves checksums to a device that is not
+    /// there.
     Unfinished,
 }
 

@@ -27,9 +27,9 @@ pub struct State {
     pub window: usize,
     /// Payload of a full segment with the options that each segment has, bytes.
     pub segment: usize,
-    /// Shift of the windows that are sent, and of those that come (RFC 7323 §2).
+    /// Shift of the windows that are sent (RFC 7323 §2).
     pub scale: u8,
-    /// See `scale`.
+    /// Shift of the windows that come (RFC 7323 §2).
     pub peer_scale: u8,
     /// Whether both ends may report blocks (RFC 2018).
     pub selective: bool,
@@ -81,11 +81,11 @@ pub struct Config {
 /// When the other end is asked whether it is still there.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
-    /// After so much silence.
+    /// The silence after which the first question is sent.
     pub idle: Duration,
-    /// And then so often.
+    /// The time between two questions that have no answer.
     pub interval: Duration,
-    /// So many questions without an answer are the end.
+    /// The number of questions without an answer that are the end.
     pub probes: u32,
 }
 
