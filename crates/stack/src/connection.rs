@@ -15,6 +15,7 @@ use crate::state::{Clocks, Config, Counts, End, State};
 /// Bytes of an option of blocks before them, and of each (RFC 2018 §3).
 const BLOCKS_OPTION: usize = 4;
 const BLOCK: usize = 8;
+
 /// One end of an established connection. The caller gives it segments that came
 /// ([`Connection::receive`]) and the time, and takes from it segments to send ([`Connection::poll`])
 /// until there is none; it calls [`Connection::wake`] at [`Connection::deadline`]. Times are since
@@ -34,7 +35,7 @@ pub struct Connection {
     pub(crate) acknowledged: Place,
     pub(crate) next: Place,
     pub(crate) written: Place,
-    /// What came before it in this connection may have been sent by the kernel.
+    /// Bytes before it were written when the kernel had the connection, which may have sent them.
     pub(crate) taken_over: Place,
     /// SND.UNA + SND.WND, the segment that said so (SND.WL1, SND.WL2), and the greatest SND.WND.
     pub(crate) peer_edge: Place,
@@ -49,7 +50,7 @@ pub struct Connection {
     pub(crate) acks: Acks,
     pub(crate) timers: Timers,
     pub(crate) due: Due,
-    /// Acknowledgements that were repeated, where no blocks are reported.
+    /// How often the last acknowledgement was repeated, where no blocks are reported.
     pub(crate) repeated: usize,
     /// Questions of keep-alive without an answer, and probes of a closed window.
     pub(crate) unanswered: u32,
@@ -316,8 +317,8 @@ impl Connection {
     fn to_send_again(&self, most: usize) -> Option<Range<Place>> {
         let places = self.flight.lost_first(most)?;
         let size = self.congestion.size().max(self.segment);
-        // What the other end has taken its window back from, too: it is sent again at least as often
-        // as the window is probed (RFC 9293 §3.8.6).
+        // Also beyond a window that the other end has taken back (RFC 9293 §3.8.6): the answer tells
+        // the window, as that to a probe does.
         (self.in_flight() + places.end.since(places.start) <= size).then_some(places)
     }
 

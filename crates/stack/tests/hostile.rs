@@ -1,5 +1,5 @@
-//! A peer that sends anything: nothing panics, nothing is sent for ever, data that were not
-//! acknowledged stay, and what the program reads is what came for its place first.
+//! A peer that sends anything: nothing panics, no end sends or wakes for ever, no segment makes more
+//! data unacknowledged, and the program reads bytes that were sent to it alone.
 
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use loopscope_stack::packet::Flow;
 use loopscope_stack::{Clocks, Seq, State};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 use crate::options::{self, RepairWindow, get, set};
@@ -39,6 +40,9 @@ pub enum Refusal {
     /// One of its ends has closed its stream.
     #[error("it is being closed")]
     Closing,
+    /// Urgent data came that were not read. TCP_REPAIR does not tell what is after them.
+    #[error("it has urgent data")]
+    Urgent,
     /// A program has a filter on the socket.
     #[error("its socket has a filter")]
     Filter,
@@ -205,6 +209,9 @@ fn read(fd: BorrowedFd<'_>) -> Result<(State, Flow), TakeoverError> {
     if info.tcpi_state != ESTABLISHED {
         return Err(Refusal::Closing.into());
     }
+    if has_urgent_data(fd).to("look for urgent data")? {
+        return Err(Refusal::Urgent.into());
+    }
     let window: RepairWindow =
         get(fd, IPPROTO_TCP, libc::TCP_REPAIR_WINDOW).to("read the windows")?;
     let written = queues::seq(fd, Queue::Send).to("read the send queue's number")?;
@@ -238,6 +245,12 @@ fn read(fd: BorrowedFd<'_>) -> Result<(State, Flow), TakeoverError> {
         timestamps: has(TIMESTAMPS).then_some(Clocks { now: stamp, recent: None, newest: None }),
     };
     Ok((state, Flow { from: address(fd, true)?, to: address(fd, false)? }))
+}
+
+fn has_urgent_data(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::PRI)];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(polled[0].revents().contains(PollFlags::PRI))
 }
 
 fn address(fd: BorrowedFd<'_>, of_peer: bool) -> Result<SocketAddr, TakeoverError> {

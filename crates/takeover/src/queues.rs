@@ -54,7 +54,7 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, count: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// So many bytes of the chosen receive queue. There are fewer where urgent data are among them.
+/// So many bytes of the chosen receive queue.
 pub(crate) fn peek_received(fd: BorrowedFd<'_>, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     let found = if count == 0 { 0 } else { rustix::net::recv(fd, &mut bytes[..], PEEK)?.0 };
