@@ -2,7 +2,8 @@
 //! null.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +12,9 @@ use loopscope_clocksync::resolution;
 use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, is_counter_given};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
+use crate::installation::hexadecimal;
 use crate::ledger::{Ledger, changed_settings};
 use crate::netlink::{Connection, Link};
 use crate::offload;
@@ -158,7 +161,14 @@ fn links() -> Option<BTreeMap<String, Value>> {
 
 /// The SHA-256 of a program's file, in hexadecimal digits; `None`: it cannot be read.
 pub(crate) fn sha256(program: &Path) -> Option<String> {
-    Some(output("sha256sum", &[program.to_str()?])?.split_whitespace().next()?.to_owned())
+    let mut file = File::open(program).ok()?;
+    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut bytes).ok()? {
+            0 => return Some(hexadecimal(&hash.finalize())),
+            size => hash.update(&bytes[..size]),
+        }
+    }
 }
 
 /// The output of the program, if it exists and succeeded.

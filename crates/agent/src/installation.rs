@@ -266,7 +266,12 @@ fn at(path: &Path) -> impl Fn(io::Error) -> InstallError {
 
 /// SHA-256 in hexadecimal digits.
 fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(content))
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

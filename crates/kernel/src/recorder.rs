@@ -1,8 +1,10 @@
 //! Recording: a thread that takes what is in the kernel's buffers, now and then, and writes it to
 //! files as it is. The kernel never wakes it: being woken for events would make events.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -18,6 +20,7 @@ use crate::format::EventFormat;
 use crate::output::{Output, Replaced};
 use crate::page;
 use crate::programs::histograms::Keeper;
+use crate::programs::loaded::Structures;
 use crate::programs::reasons;
 use crate::programs::recorder::ProgramRecorder;
 use crate::programs::{self, ProgramsError};
@@ -84,69 +87,18 @@ impl Recorder {
             absent: Vec::new(),
             threads_known: true,
         };
-        let mut buffers = Vec::new();
-        let mut instances = Vec::new();
-        let nobody_traces = tracefs::nobody_traces(tracefs, PREFIX)?;
-        for (name, (instance, events)) in &request.classes {
-            let instance = Instance::set_up(instance, counter_kind(), request.buffer)?;
-            if nobody_traces {
-                instance.keep_no_names()?;
-            }
-            let processors = instance.processors()?;
-            let mut class = Class { processors, ..Class::default() };
-            for event in events {
-                match tracefs::format(tracefs, event)? {
-                    Some(text) => {
-                        EventFormat::parse(&text)?;
-                        class.formats.insert(event.clone(), text);
-                    }
-                    None => recording.absent.push(event.clone()),
-                }
-            }
-            if recording.classes.is_empty() {
-                recording.threads_known = knows_threads(&instance, tracefs, &class.processors)?;
-            }
-            instance.clear()?;
-            fs::create_dir(folder.join(name)).map_err(failed("make", &folder.join(name)))?;
-            for &processor in &class.processors {
-                buffers.push(Buffer {
-                    class: name.clone(),
-                    instance: instances.len(),
-                    processor,
-                    pages: instance.pages(processor)?,
-                    file: Output::make(Recording::pages(folder, name, processor))?,
-                    emptied: 0,
-                    counts: BufferCounts::default(),
-                    replaced: Replaced::default(),
-                    looked: 0,
-                });
-            }
-            recording.classes.insert(name.clone(), class);
-            instances.push(instance);
-        }
-        let (mut programs, mut without) = (Vec::new(), BTreeMap::new());
-        let by_programs = request.programs.iter();
-        let by_programs =
-            by_programs.flat_map(|asked| asked.classes.iter().map(move |class| (asked, class)));
-        for (asked, (name, events)) in by_programs {
-            match ProgramRecorder::make(asked, name, events, folder, request.buffer) {
-                Ok((made, mut class, absent)) => {
-                    recording.absent.extend(absent);
-                    if name == programs::DROP
-                        && let Some(text) = tracefs::format(tracefs, reasons::TRACEPOINT)?
-                    {
-                        class.formats.insert(reasons::TRACEPOINT.to_owned(), text);
-                    }
-                    recording.classes.insert(name.clone(), class);
-                    programs.push(made);
-                }
-                // The other classes can be recorded without.
-                Err(RecorderError::Programs(error)) => {
-                    without.insert(name.clone(), error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        // The kernel mostly waits as it makes buffers, and loading programs is work.
+        let (set_up, loaded) = std::thread::scope(|scope| {
+            let loading = std::thread::Builder::new().name("kernel-programs".to_owned());
+            let loading = loading.spawn_scoped(scope, || load(request));
+            let loading = loading.map_err(|error| cannot_start(&error))?;
+            let set_up = set_up(request, &mut recording);
+            Ok::<_, RecorderError>((set_up?, loading.join().map_err(panicked)??))
+        })?;
+        let (instances, buffers) = set_up;
+        let Loaded { mut programs, classes, absent, mut without, structures } = loaded;
+        recording.classes.extend(classes);
+        recording.absent.extend(absent);
         recording.store(folder)?;
         let before = cost::turns(Link::Unix, cost::BLOCKS);
         let of_tracefs = recording.classes.values().filter(|class| class.programs.is_empty());
@@ -169,7 +121,7 @@ impl Recorder {
             event_ns.extend(recorder.event_ns()?);
         }
         let histograms = request.histograms.as_ref().and_then(|namespaces| {
-            let begun = Keeper::begin(namespaces);
+            let begun = Keeper::begin(&structures, namespaces);
             begun.map_err(|error| without.insert(HISTOGRAMS.to_owned(), error)).ok()
         });
         // The counts begin with the first event.
@@ -186,7 +138,7 @@ impl Recorder {
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
             .spawn(move || taker.run(&given, &path))
-            .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
+            .map_err(|error| cannot_start(&error))?;
         Ok((Recorder { event_ns, without, orders, thread }, recording))
     }
 
@@ -208,9 +160,105 @@ impl Recorder {
     /// Ends it: what is in the buffers is taken, and counted.
     pub fn finish(self) -> Result<Account, RecorderError> {
         drop(self.orders);
-        let panicked = |_| RecorderError::Thread("panicked: please report this".to_owned());
         self.thread.join().map_err(panicked)?
     }
+}
+
+/// Makes the instances of tracefs ready, and adds their classes to `recording`. Each processor has a
+/// buffer in each.
+fn set_up(
+    request: &Request,
+    recording: &mut Recording,
+) -> Result<(Vec<Instance>, Vec<Buffer>), RecorderError> {
+    let Request { tracefs, folder, .. } = request;
+    let (mut instances, mut buffers) = (Vec::new(), Vec::new());
+    let nobody_traces = tracefs::nobody_traces(tracefs, PREFIX)?;
+    for (name, (instance, events)) in &request.classes {
+        let instance = Instance::set_up(instance, counter_kind(), request.buffer)?;
+        if nobody_traces {
+            instance.keep_no_names()?;
+        }
+        let processors = instance.processors()?;
+        let mut class = Class { processors, ..Class::default() };
+        for event in events {
+            match tracefs::format(tracefs, event)? {
+                Some(text) => {
+                    EventFormat::parse(&text)?;
+                    class.formats.insert(event.clone(), text);
+                }
+                None => recording.absent.push(event.clone()),
+            }
+        }
+        if recording.classes.is_empty() {
+            recording.threads_known = knows_threads(&instance, tracefs, &class.processors)?;
+        }
+        instance.clear()?;
+        fs::create_dir(folder.join(name)).map_err(failed("make", &folder.join(name)))?;
+        for &processor in &class.processors {
+            buffers.push(Buffer {
+                class: name.clone(),
+                instance: instances.len(),
+                processor,
+                pages: instance.pages(processor)?,
+                file: Output::make(Recording::pages(folder, name, processor))?,
+                emptied: 0,
+                counts: BufferCounts::default(),
+                replaced: Replaced::default(),
+                looked: 0,
+            });
+        }
+        recording.classes.insert(name.clone(), class);
+        instances.push(instance);
+    }
+    Ok((instances, buffers))
+}
+
+/// Programs that are in the kernel and record nothing yet.
+#[derive(Default)]
+struct Loaded {
+    programs: Vec<ProgramRecorder>,
+    classes: BTreeMap<String, Class>,
+    /// Events that this kernel does not have.
+    absent: Vec<String>,
+    /// Classes that cannot be recorded, and why.
+    without: BTreeMap<String, ProgramsError>,
+    structures: Structures,
+}
+
+/// Loads the programs that were asked for.
+fn load(request: &Request) -> Result<Loaded, RecorderError> {
+    let Request { tracefs, folder, .. } = request;
+    let mut loaded = Loaded::default();
+    let Some(asked) = &request.programs else { return Ok(loaded) };
+    for (name, events) in &asked.classes {
+        let structures = &loaded.structures;
+        match ProgramRecorder::make(asked, structures, name, events, folder, request.buffer) {
+            Ok((made, mut class, absent)) => {
+                loaded.absent.extend(absent);
+                if name == programs::DROP
+                    && let Some(text) = tracefs::format(tracefs, reasons::TRACEPOINT)?
+                {
+                    class.formats.insert(reasons::TRACEPOINT.to_owned(), text);
+                }
+                loaded.classes.insert(name.clone(), class);
+                loaded.programs.push(made);
+            }
+            // The other classes can be recorded without.
+            Err(RecorderError::Programs(error)) => {
+                loaded.without.insert(name.clone(), error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(loaded)
+}
+
+fn cannot_start(error: &io::Error) -> RecorderError {
+    RecorderError::Thread(format!("cannot be started: {error}"))
+}
+
+fn panicked(_: Box<dyn Any + Send>) -> RecorderError {
+    RecorderError::Thread("panicked: please report this".to_owned())
 }
 
 /// How many events of a processor there were.

@@ -13,6 +13,7 @@ use crate::error::RecorderError;
 use crate::output::Output;
 use crate::programs::histograms::Keeper;
 use crate::programs::recorder::ProgramRecorder;
+use crate::programs::symbols::Functions;
 use crate::recording::{Account, Class, Recording, RecordingError, VERSION};
 use crate::stolen::Stealing;
 use crate::tracefs::Instance;
@@ -177,9 +178,10 @@ impl Taker {
             let of_class = account.classes.entry(buffer.class).or_default();
             of_class.insert(buffer.processor, buffer.counts);
         }
+        let functions = Functions::default();
         for recorder in self.programs.drain(..) {
             let class = recorder.class.clone();
-            let (counts, problems) = recorder.account();
+            let (counts, problems) = recorder.account(&functions);
             account.classes.insert(class, counts);
             account.problems.extend(problems);
         }

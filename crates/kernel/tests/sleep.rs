@@ -105,14 +105,12 @@ fn each_sleep_has_the_system_call_and_the_functions_it_is_in() {
     place::check_cost(&recorder, "sleep:uninterruptible_sleep");
     let own = i64::from(nix::unistd::gettid().as_raw());
     let begin = read_counter().0;
-    // Where the timer ends before the thread has left its processor, it does not sleep.
-    let slept = || getrusage(UsageWho::RUSAGE_THREAD).unwrap().voluntary_context_switches();
-    let before = slept();
+    let switched = || getrusage(UsageWho::RUSAGE_THREAD).unwrap().voluntary_context_switches();
+    let before = switched();
     for _ in 0..TIMES {
         thread::sleep(Duration::from_micros(200));
     }
-    let slept = usize::try_from(slept() - before).unwrap();
-    assert!(slept > TIMES / 2, "{slept}");
+    let slept = usize::try_from(switched() - before).unwrap();
     let pair = Arc::new((Mutex::new(false), Condvar::new()));
     for _ in 0..TIMES {
         let other = Arc::clone(&pair);
@@ -130,6 +128,7 @@ fn each_sleep_has_the_system_call_and_the_functions_it_is_in() {
         // The parent sleeps in the kernel until the child has become another program.
         Command::new("true").status().unwrap();
     }
+    let switched = usize::try_from(switched() - before).unwrap();
     let end = read_counter().0;
     let account = recorder.finish().unwrap();
     assert_eq!(account.problems, [""; 0]);
@@ -165,9 +164,11 @@ fn each_sleep_has_the_system_call_and_the_functions_it_is_in() {
         let found = mine.iter().filter(|sleep| sleep.interruptible == interruptible);
         found.filter(|sleep| sleep.syscall == syscall).count()
     };
-    assert_eq!(of("clock_nanosleep", true), slept, "{mine:?}");
-    assert!(of("futex", true) >= TIMES, "{mine:?}");
-    assert!(of("clone3", false) + of("clone", false) + of("vfork", false) >= TIMES, "{mine:?}");
+    assert_eq!((mine.len(), of("clock_nanosleep", true)), (switched, slept), "{mine:?}");
+    // What a thread waits for may be there before it sleeps.
+    let in_clone = of("clone3", false) + of("clone", false) + of("vfork", false);
+    let seldom = [slept, of("futex", true), in_clone].into_iter().min().unwrap();
+    assert!(seldom > TIMES / 4, "{seldom} {mine:?}");
     for sleep in &mine {
         // The kernel tells what it waits for where it does on a program's behalf, and of that only
         // what it is about: neither the program nor what calls it.

@@ -1,10 +1,10 @@
 //! Histograms that programs in the kernel keep, with no record of an event (`bpf/histograms.bpf.c`).
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
-use super::loaded::{How, ProgramsError, attach, causes};
+use super::loaded::{How, ProgramsError, Structures, attach, causes};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/histograms.bpf.o"));
 
@@ -82,20 +82,23 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Begins to keep those of threads in these namespaces, and of soft interrupts.
-    pub(crate) fn begin(namespaces: &[u32]) -> Result<Keeper, ProgramsError> {
+    pub(crate) fn begin(
+        structures: &Structures,
+        namespaces: &[u32],
+    ) -> Result<Keeper, ProgramsError> {
         if OBJECT.is_empty() {
             return Err(ProgramsError::NotBuilt);
         }
         let refused = |error: &dyn std::error::Error| ProgramsError::Refused(causes(error));
-        let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
+        let btf = structures.get()?;
         let mut loader = EbpfLoader::new();
         loader.allow_unsupported_maps();
-        let mut ebpf = loader.btf(Some(&btf)).load(OBJECT).map_err(|e| refused(&e))?;
+        let mut ebpf = loader.btf(Some(btf)).load(OBJECT).map_err(|e| refused(&e))?;
         let map = ebpf.map_mut("namespaces").expect("the object has this map");
         let mut measured: HashMap<&mut MapData, u32, u8> = HashMap::try_from(map)?;
         namespaces.iter().try_for_each(|each| measured.insert(each, How::Measured as u8, 0))?;
         for (program, tracepoint) in PROGRAMS {
-            attach(&mut ebpf, &btf, program, tracepoint).map_err(|e| refused(&e))?;
+            attach(&mut ebpf, btf, program, tracepoint).map_err(|e| refused(&e))?;
         }
         Ok(Keeper { ebpf })
     }

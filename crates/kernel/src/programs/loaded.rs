@@ -1,5 +1,6 @@
 //! The programs that record, in the kernel.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -41,12 +42,27 @@ pub enum ProgramsError {
 /// the names of those that it has no tracepoint or no field for.
 pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
     let mut absent = vec![];
+    let structures = Structures::default();
     for class in CLASSES {
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.class() == class).collect();
-        let programs = Programs::load(class, &kinds, 0, &Chosen::default())?;
+        let programs = Programs::load(&structures, class, &kinds, 0, &Chosen::default())?;
         absent.extend(programs.absent.iter().map(|kind| kind.name()));
     }
     Ok(absent)
+}
+
+/// The kernel's description of its structures, read when it is first asked for: that takes some 50 ms.
+#[derive(Default)]
+pub(crate) struct Structures(OnceCell<Btf>);
+
+impl Structures {
+    pub(super) fn get(&self) -> Result<&Btf, ProgramsError> {
+        if let Some(known) = self.0.get() {
+            return Ok(known);
+        }
+        let read = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
+        Ok(self.0.get_or_init(|| read))
+    }
 }
 
 /// Records of each processor: that are in the ring or were, and that found no room.
@@ -131,6 +147,7 @@ impl Programs {
     /// Loads those of some kinds of a class, with a ring of at least `room` bytes. They record
     /// nothing yet.
     pub(crate) fn load(
+        structures: &Structures,
         class: &str,
         kinds: &[Kind],
         room: u64,
@@ -146,8 +163,7 @@ impl Programs {
         if object.is_empty() {
             return Err(ProgramsError::NotBuilt);
         }
-        let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
-        Programs::load_by(&btf, object, kinds, room, chosen)
+        Programs::load_by(structures.get()?, object, kinds, room, chosen)
     }
 
     /// The same, by a description of the kernel's structures.
@@ -337,7 +353,9 @@ mod tests {
     #[test]
     fn a_field_that_the_kernel_does_not_have() {
         let kinds = [Kind::Interruptible, Kind::Throttled];
-        if let Err(error) = Programs::load(SLEEP, &kinds, 0, &Chosen::default()) {
+        if let Err(error) =
+            Programs::load(&Structures::default(), SLEEP, &kinds, 0, &Chosen::default())
+        {
             skip::skipped(&error.to_string());
             return;
         }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use loopscope_time::source::read_counter;
 use nix::time::{ClockId, clock_gettime};
 
-use super::loaded::{Chosen, How, Number, Programs, ProgramsError};
+use super::loaded::{Chosen, How, Number, Programs, ProgramsError, Structures};
 use super::place::Reading;
 use super::record::{self, Kind};
-use super::symbols::Symbols;
+use super::symbols::{Functions, Symbols};
 use super::{DROP, GROUP, TCP, UDP};
 use crate::cost::{self, Cost, Link};
 use crate::error::RecorderError;
@@ -58,6 +58,7 @@ impl ProgramRecorder {
     /// Makes it ready. What of it there is, as a class of the recording; and what there is not.
     pub(crate) fn make(
         request: &Request,
+        structures: &Structures,
         class: &str,
         events: &[String],
         folder: &Path,
@@ -69,7 +70,7 @@ impl ProgramRecorder {
         let known: Vec<String> = kinds.iter().map(name).collect();
         let processors = Programs::processors()?;
         let room = buffer.saturating_mul(processors.len() as u64);
-        let mut programs = Programs::load(class, &kinds, room, &request.chosen)?;
+        let mut programs = Programs::load(structures, class, &kinds, room, &request.chosen)?;
         programs.number(&request.numbers)?;
         let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
         absent.extend(events.iter().filter(|event| !known.contains(event)).cloned());
@@ -230,8 +231,12 @@ impl ProgramRecorder {
         Ok(())
     }
 
-    /// The account of each processor after the last look, and what else may have been lost.
-    pub(crate) fn account(mut self) -> (BTreeMap<u32, BufferCounts>, Vec<String>) {
+    /// The account of each processor after the last look, and what else may have been lost. The names
+    /// of functions come from `functions`.
+    pub(crate) fn account(
+        mut self,
+        functions: &Functions,
+    ) -> (BTreeMap<u32, BufferCounts>, Vec<String>) {
         let now = read_counter().0;
         for (processor, counts) in &mut self.counts {
             let taken = self.taken.get(processor).copied().unwrap_or_default();
@@ -261,7 +266,7 @@ impl ProgramRecorder {
             counts.known = known;
         }
         let mut problems: Vec<String> = (missed > 0).then_some(problem).into_iter().collect();
-        if let Err(error) = name_functions(&mut self.symbols, &self.symbols_path) {
+        if let Err(error) = name_functions(&mut self.symbols, functions, &self.symbols_path) {
             problems.push(format!("names of the kernel's functions: {error}"));
         }
         (self.counts, problems)
@@ -274,11 +279,15 @@ fn records_in(bytes: &[u8]) -> u64 {
 }
 
 /// Finds the names of functions, and writes them to a file.
-fn name_functions(symbols: &mut Symbols, path: &Path) -> Result<(), RecordingError> {
+fn name_functions(
+    symbols: &mut Symbols,
+    functions: &Functions,
+    path: &Path,
+) -> Result<(), RecordingError> {
     if symbols.is_empty() {
         return Ok(());
     }
-    symbols.find().map_err(failed("read", Path::new("/proc/kallsyms")))?;
+    symbols.find(functions).map_err(failed("read", Path::new("/proc/kallsyms")))?;
     fs::write(path, symbols.to_text()).map_err(failed("write", path))
 }
 

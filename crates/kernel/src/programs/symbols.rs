@@ -1,5 +1,6 @@
 //! Names of the kernel's functions, by addresses within them.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -13,6 +14,29 @@ const KALLSYMS: &str = "/proc/kallsyms";
 #[derive(Debug, Default)]
 pub(crate) struct Symbols(BTreeMap<u64, String>);
 
+/// The kernel's functions: where each begins, in that order. They are read when they are first asked
+/// for: that takes some 50 ms.
+#[derive(Debug, Default)]
+pub(crate) struct Functions(OnceCell<Vec<(u64, String)>>);
+
+impl Functions {
+    fn get(&self) -> io::Result<&[(u64, String)]> {
+        if let Some(known) = self.0.get() {
+            return Ok(known);
+        }
+        let read = Functions::read(BufReader::new(File::open(KALLSYMS)?))?;
+        Ok(self.0.get_or_init(|| read))
+    }
+
+    fn read(lines: impl BufRead) -> io::Result<Vec<(u64, String)>> {
+        let functions =
+            lines.lines().filter_map(|line| line.map(|line| function(&line)).transpose());
+        let mut functions = functions.collect::<io::Result<Vec<_>>>()?;
+        functions.sort_by_key(|(address, _)| *address);
+        Ok(functions)
+    }
+}
+
 impl Symbols {
     /// Notes an address.
     pub(crate) fn meet(&mut self, address: u64) {
@@ -23,19 +47,9 @@ impl Symbols {
         self.0.is_empty()
     }
 
-    /// Asks this kernel for the names. Without the right (`kernel.kptr_restrict`) all stay unknown.
-    pub(crate) fn find(&mut self) -> io::Result<()> {
-        self.find_in(BufReader::new(File::open(KALLSYMS)?))
-    }
-
-    fn find_in(&mut self, lines: impl BufRead) -> io::Result<()> {
-        let mut functions = Vec::new();
-        for line in lines.lines() {
-            if let Some(function) = function(&line?) {
-                functions.push(function);
-            }
-        }
-        functions.sort_by_key(|(address, _)| *address);
+    /// Finds the names. Without the right (`kernel.kptr_restrict`) all stay unknown.
+    pub(crate) fn find(&mut self, functions: &Functions) -> io::Result<()> {
+        let functions = functions.get()?;
         for (address, name) in &mut self.0 {
             // What a stack has is where a function goes on, which is never its begin.
             let before = functions.partition_point(|(begin, _)| begin < address);
@@ -96,7 +110,8 @@ mod tests {
     fn named(lines: &str, addresses: &[u64]) -> String {
         let mut symbols = Symbols::default();
         addresses.iter().for_each(|address| symbols.meet(*address));
-        symbols.find_in(lines.as_bytes()).unwrap();
+        let functions = Functions::read(lines.as_bytes()).unwrap();
+        symbols.find(&Functions(OnceCell::from(functions))).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("symbols");
         std::fs::write(&path, symbols.to_text()).unwrap();
