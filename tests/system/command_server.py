@@ -74,11 +74,8 @@ def _import() -> None:
     avoid_pandas()
     import ibis.backends.sql.compilers  # noqa: F401
     import matplotlib.figure  # noqa: F401
-    import ruptures  # noqa: F401
     import scipy.ndimage
-    import scipy.signal
-    import scipy.special
-    import scipy.stats  # noqa: F401
+    import scipy.special  # noqa: F401
 
     import loopscope.analysis.why
     import loopscope.api.checking

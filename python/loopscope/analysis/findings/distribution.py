@@ -15,6 +15,7 @@ from loopscope.analysis.findings.series import (
     explained,
     independent_share,
     is_certain,
+    log_binomial_tail,
 )
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ def _valleys(
     smooth: Floats, counts: Floats, rest: Floats, edges: Floats
 ) -> tuple[list[float], float]:
     """Where to cut the values into modes, and the logarithm of the worst cut's probability."""
-    from scipy.signal import find_peaks
-
-    peaks = find_peaks(np.concatenate([[0.0], smooth, [0.0]]))[0] - 1
+    peaks = _peaks(smooth)
     while len(peaks) > 1:
         both = list(zip(peaks, peaks[1:], strict=False))
         cuts = [int(a + np.argmin(smooth[a : b + 1])) for a, b in both]
@@ -167,6 +166,16 @@ def _valleys(
     return [], 0.0
 
 
+def _peaks(smooth: Floats) -> Places:
+    """The middle of each run of equal values whose neighbours are lower; none are beyond the ends."""
+    firsts = np.flatnonzero(np.diff(smooth, prepend=-1.0))
+    lasts = np.append(firsts[1:], len(smooth)) - 1
+    heights = np.concatenate([[0.0], smooth[firsts], [0.0]])
+    is_peak = (heights[1:-1] > heights[:-2]) & (heights[1:-1] > heights[2:])
+    middles: Places = (firsts + lasts)[is_peak] // 2
+    return middles
+
+
 def _deepest(smooth: Floats, a: int, b: int) -> int:
     """The middle of the columns between two peaks that have the fewest messages."""
     between = smooth[a : b + 1]
@@ -184,15 +193,14 @@ def _chance(counts: Floats, above: Floats, cut: int, a: int, b: int, smooth: Flo
 
     As many columns at the valley as around the lower peak would have no fewer then.
     """
-    from scipy.stats import binom
-
     width = max(min(cut - a, b - cut) // 3, 1)
     lower = int(a if smooth[a] < smooth[b] else b)
     valley = counts[max(cut - width, 0) : cut + width + 1].sum()
     peak = counts[max(lower - width, 0) : lower + width + 1].sum()
     share = independent_share(above)
     found, both = round(valley * share), round((valley + peak) * share)
-    return float(binom.logcdf(found, both, 0.5)) + math.log(len(counts))
+    # As many successes are as likely as failures.
+    return log_binomial_tail(both - found, both, 0.5) + math.log(len(counts))
 
 
 def _of_modes(rest: Floats, whole: Floats, cuts: list[float], log_p: float) -> Candidate | None:

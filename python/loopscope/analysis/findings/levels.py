@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
+from loopscope.analysis.findings.segments import changes
 from loopscope.analysis.findings.series import (
     Series,
     explained,
@@ -40,8 +41,6 @@ _TAIL = 5
 
 def search_change(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
     """Instants at which the level changes for good; None where nothing points to one."""
-    import ruptures
-
     scores = normal_scores(rest)
     size = math.ceil(len(scores) / _BLOCKS)
     count = len(scores) // size
@@ -49,11 +48,10 @@ def search_change(series: Series, rest: Floats, whole: Floats) -> Candidate | No
     least = max(3, count // 20)
     if count < 4 * least:
         return None
-    model = ruptures.KernelCPD(kernel="linear", min_size=least).fit(blocks[:, None])
     best: Candidate | None = None
-    for changes in range(1, _MOST_CHANGES + 1):
-        places = [int(each) * size for each in model.predict(n_bkps=changes)[:-1]]
-        found = _of_changes(series, rest, whole, scores, [_moved(scores, p, size) for p in places])
+    for begins in changes(blocks, _MOST_CHANGES, least):
+        places = [_moved(scores, begin * size, size) for begin in begins]
+        found = _of_changes(series, rest, whole, scores, places)
         if best is None or (found is not None and is_certain(found.log_p)):
             best = found
     return best

@@ -14,6 +14,7 @@ from loopscope.analysis.findings.series import (
     Series,
     explained,
     is_certain,
+    log_binomial_tail,
     normal_scores,
 )
 from loopscope.analysis.quantity_text import duration, number
@@ -127,8 +128,6 @@ def _longest(series: Series, late: Floats, period: float) -> float:
 
     Short bursts make equally strong lines at every part of their period.
     """
-    from scipy.stats import binom
-
     at = series.at[late > 0]
     span = float(series.at[-1])
     best = (0.0, period)
@@ -140,7 +139,7 @@ def _longest(series: Series, late: Floats, period: float) -> float:
         )
         for each in near:
             most = int(np.bincount(_place(at, float(each), bins)).max())
-            chance = float(binom.logsf(most - 1, len(at), 1 / bins)) + math.log(bins)
+            chance = log_binomial_tail(most, len(at), 1 / bins) + math.log(bins)
             best = min(best, (chance, float(each)))
     return best[1]
 
@@ -390,8 +389,6 @@ def _by_chance(lateness: Floats, within: Mask, cycle: Places, share: float) -> f
     wherever some of them happen to be in step, so the spectrum alone would be too sure. Bursts are
     what is as late as usual in the high part, or a half or a quarter of that.
     """
-    from scipy.stats import binom
-
     most = np.zeros(int(cycle[-1]) + 1)
     np.maximum.at(most, cycle[within], lateness[within])
     usual = float(np.median(most))
@@ -404,7 +401,7 @@ def _by_chance(lateness: Floats, within: Mask, cycle: Places, share: float) -> f
         bursts = np.split(places, firsts[1:])
         peaks = [int(burst[np.argmax(lateness[burst])]) for burst in bursts if len(burst)]
         hits = int(within[peaks].sum())
-        best = min(best, float(binom.logsf(hits - 1, len(peaks), share)))
+        best = min(best, log_binomial_tail(hits, len(peaks), share))
     # Phases, and longer periods, that can be told apart; shorter ones get ever smaller parts.
     trials = 2 * math.log(1 / share) + 2 * math.log(len(most)) + math.log(2 * len(_PARTS_OF_USUAL))
     return min(best + trials, 0.0)
