@@ -8,6 +8,7 @@ import numpy as np
 import ruptures
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 from scipy.signal import find_peaks
 from scipy.special import ndtri
 from scipy.stats import binom, rankdata
@@ -15,6 +16,7 @@ from scipy.stats import binom, rankdata
 from loopscope.analysis.findings.distribution import _peaks
 from loopscope.analysis.findings.segments import changes
 from loopscope.analysis.findings.series import log_binomial_tail, normal_scores
+from loopscope.analysis.isotonic import rising
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=60))
@@ -36,6 +38,14 @@ def test_peaks(heights: list[int]) -> None:
     smooth = np.array(heights, dtype=np.float64)
     expected = find_peaks(np.concatenate([[0.0], smooth, [0.0]]))[0] - 1
     assert _peaks(smooth).tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 5)), min_size=1, max_size=40))
+def test_isotonic_regression(weighted: list[tuple[int, int]]) -> None:
+    values, weights = zip(*weighted, strict=True)
+    np.testing.assert_allclose(
+        rising(values, weights), isotonic_regression(values, weights=weights).x, atol=1e-12
+    )
 
 
 def test_changes_are_where_the_squared_distances_are_least() -> None:

@@ -51,6 +51,22 @@ _EXPLAINED = 40
 """Messages of a band that are explained."""
 
 
+def of_path(run: Run, messages: Messages) -> tuple[Chart, list[tuple[str, ...]]] | None:
+    """`usual_causes`, and where the time goes: a row for each band of messages by their times.
+
+    At most `_EXPLAINED` messages of each band, evenly spaced, are explained. None where no message
+    arrived. Raises `RunError`.
+    """
+    usual = usual_rows(messages, None)
+    if not usual:
+        return None
+    of_bands = list(_of_bands(messages))
+    rows = sorted({row for _, row in usual}.union(*(rows for *_, rows in of_bands)))
+    found = dict(zip(rows, why(run, messages, rows), strict=True))
+    table = [_band(name, [found[row] for row in rows], count) for name, count, rows in of_bands]
+    return _panels(messages, usual, [found[row] for _, row in usual]), table
+
+
 def usual_causes(run: Run, messages: Messages, repeat: int | None = None) -> Chart | None:
     """A panel for each of the usual messages; None where none arrived. Raises `RunError`."""
     chosen = usual_rows(messages, repeat)
@@ -67,7 +83,12 @@ def named_causes(run: Run, messages: Messages, key: str, repeat: int | None) -> 
 
 
 def _explained(run: Run, messages: Messages, chosen: Sequence[tuple[str, int]]) -> Chart:
-    found = why(run, messages, [row for _, row in chosen])
+    return _panels(messages, chosen, why(run, messages, [row for _, row in chosen]))
+
+
+def _panels(
+    messages: Messages, chosen: Sequence[tuple[str, int]], found: Sequence[WhyMessage]
+) -> Chart:
     starts = [
         {str(messages.path.events[first]): int(messages.ts[first][row] - messages.ts[0][row])
          for first, _ in messages.path.hops}
@@ -141,21 +162,14 @@ def band_headings() -> list[str]:
     return ["messages", "explained", "mean time", "where the time goes", "longest cause"]
 
 
-def bands(run: Run, messages: Messages) -> list[tuple[str, ...]]:
-    """Where the time goes: a row for each band of messages by how long they took.
-
-    At most `_EXPLAINED` messages of each, evenly spaced, are explained. Raises `RunError`.
-    """
+def _of_bands(messages: Messages) -> Iterator[tuple[str, int, list[int]]]:
+    """The name of each band, how many messages it has, and those that are explained."""
     order = slowest(messages, messages.path.loop)[::-1]
-    chosen = []
     for low, high in BANDS:
         of_band = order[round(low * len(order)) : round(high * len(order))]
         if len(of_band):
             spaced = np.arange(_EXPLAINED) * (len(of_band) - 1) // (_EXPLAINED - 1)
-            rows = of_band[np.unique(spaced)].tolist()
-            chosen.append((_band_name(low, high), len(of_band), rows))
-    explained = iter(why(run, messages, [row for *_, rows in chosen for row in rows]))
-    return [_band(name, [next(explained) for _ in rows], count) for name, count, rows in chosen]
+            yield _band_name(low, high), len(of_band), of_band[np.unique(spaced)].tolist()
 
 
 def _band_name(low: float, high: float) -> str:

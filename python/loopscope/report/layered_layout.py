@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from loopscope.analysis.isotonic import rising
+
 Edge = tuple[int, int]
 """Indexes of the nodes that it leads from and to."""
 Place = tuple[float, float]
@@ -294,15 +296,9 @@ def _stacked(
     taken = [0.0]
     for above, below in pairwise(of):
         taken.append(taken[-1] + (heights[above] + heights[below]) / 2 + between)
-    blocks: list[tuple[float, int]] = []
-    for want, offset in zip(wanted, taken, strict=False):
-        mean, count = want - offset, 1
-        while blocks and blocks[-1][0] > mean:
-            other, more = blocks.pop()
-            mean, count = (mean * count + other * more) / (count + more), count + more
-        blocks.append((mean, count))
-    level = [mean for mean, count in blocks for _ in range(count)]
-    return [each + offset for each, offset in zip(level, taken, strict=False)]
+    free = [want - offset for want, offset in zip(wanted, taken, strict=True)]
+    level = rising(free, [1.0] * len(free))
+    return [each + offset for each, offset in zip(level, taken, strict=True)]
 
 
 def _ports(

@@ -102,11 +102,11 @@ def cause_figures(
     run: Run, messages: Messages, figures: PageFigures
 ) -> tuple[PageFigure, list[tuple[str, ...]]] | None:
     """The figure of single messages, and the rows of all; None where no message arrived."""
-    chart = cause_chart.usual_causes(run, messages)
-    if chart is None:
+    found = cause_chart.of_path(run, messages)
+    if found is None:
         return None
-    name = f"causes-{messages.path.name}"
-    return figures.add(name, "What held single messages", chart), cause_chart.bands(run, messages)
+    chart, bands = found
+    return figures.add(f"causes-{messages.path.name}", "What held single messages", chart), bands
 
 
 def findings_section(

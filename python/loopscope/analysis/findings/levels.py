@@ -16,6 +16,7 @@ from loopscope.analysis.findings.series import (
     is_certain,
     normal_scores,
 )
+from loopscope.analysis.isotonic import rising
 from loopscope.analysis.quantity_text import number
 
 if TYPE_CHECKING:
@@ -255,16 +256,14 @@ def _alike(rest: Floats, count: int) -> float:
 
 def _falling(rest: Floats, size: int) -> Floats:
     """By how much the first messages are slower, falling: medians of growing windows."""
-    from scipy.optimize import isotonic_regression
-
     usual = float(np.median(rest[size:]))
     end = min(4 * size, len(rest) // 4)
     edges = [0]
     while edges[-1] < end:
         edges.append(min(max(edges[-1] + 1, round(edges[-1] * 1.3)), end))
     widths = np.diff(edges)
-    middles = np.array([np.median(rest[a:b]) for a, b in zip(edges, edges[1:], strict=False)])
-    falling = isotonic_regression(middles - usual, weights=widths, increasing=False).x
+    middles = [float(np.median(rest[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
+    falling = rising([usual - middle for middle in middles], widths.tolist())
     fit = np.zeros(len(rest))
-    fit[:end] = np.repeat(np.maximum(falling, 0), widths)
+    fit[:end] = np.repeat(np.maximum(np.negative(falling), 0), widths)
     return fit
