@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -319,3 +320,44 @@ def test_killed_at_any_point_over_ssh(
     if has_rights:
         done = machines.command("host", "setup", "--remove", "h2")
         assert done.returncode == 0, done.stderr
+
+
+def test_killed_as_it_first_sends_its_programs(machines: SshMachines) -> None:
+    """Before there is an agent or an entry in a ledger. A next run sends them whole."""
+    machines.write("tiny.yaml", WITHOUT_RIGHTS)
+    homes = [Path(f"/proc/{machines.sshd[host].pid}/root/home/{USER}") for host in HOSTS]
+
+    def drafts() -> list[Path]:
+        return [each for home in homes for each in home.glob(".cache/loopscope/kit-*.*")]
+
+    def wait_until(is_so: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + SETTLE_S
+        while not is_so():
+            assert time.monotonic() < end, what
+            time.sleep(0.001)
+
+    def run_whole() -> None:
+        done = machines.command("run", "tiny.yaml")
+        assert done.returncode == 0, done.stderr
+
+    began = time.monotonic()
+    run_whole()
+    longest = (time.monotonic() - began) / 4
+    drawn = random.Random(secrets.token_hex(4) if SOAK else "3")
+    in_time, wrong = 0, []
+    before = traces(machines)
+    for number in range(cases(2, 200)):
+        done = machines.command("reset", "--hosts", "tiny.yaml", "--cache")
+        assert done.returncode == 0, done.stderr
+        process = machines.start("run", "tiny.yaml")
+        wait_until(lambda: bool(drafts()), "nothing is sent")
+        time.sleep(longest * drawn.random() ** 3)
+        in_time += bool(drafts())
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not drafts(), f"left: {drafts()}")
+        _, problems = commands_after(machines, on_desk=True)
+        wrong += [f"number {number}: {each}" for each in problems + differences(machines, before)]
+    run_whole()
+    assert in_time, "none was killed as it sent"
+    assert not wrong, "\n".join(wrong)

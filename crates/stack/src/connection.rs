@@ -310,7 +310,8 @@ impl Connection {
 
     /// Payload of a segment that also has blocks.
     fn full_segment(&self) -> usize {
-        let blocks = if self.incoming.has_gap() { BLOCKS_OPTION + 3 * BLOCK } else { 0 };
+        let reported = self.selective && self.incoming.has_blocks();
+        let blocks = if reported { BLOCKS_OPTION + 3 * BLOCK } else { 0 };
         self.segment.saturating_sub(blocks).max(1)
     }
 

@@ -78,6 +78,11 @@ impl Incoming {
         !self.ahead.is_empty()
     }
 
+    /// Whether the next acknowledgement reports blocks, where both ends may.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.has_gap() || self.twice.is_some()
+    }
+
     /// Copies what can be read to `target`, as far as it has room. The number of bytes.
     pub(crate) fn read(&mut self, target: &mut [u8]) -> usize {
         let count = target.len().min(self.readable());
@@ -181,15 +186,17 @@ impl Incoming {
         self.recent = kept;
     }
 
-    /// The blocks of an acknowledgement: first what came twice, once, then the latest ranges.
+    /// The blocks of an acknowledgement: first what came twice, once, with the range that it is in
+    /// (RFC 2883 §4.2), then the latest ranges.
     pub(crate) fn blocks(&mut self) -> Blocks {
         let mut blocks = Blocks::default();
-        if let Some(twice) = self.twice.take() {
+        let twice = self.twice.take();
+        if let Some(twice) = &twice {
             blocks.push(twice.start.seq(), twice.end.seq());
         }
-        let mut given: [Option<Place>; MOST_BLOCKS] = [None; MOST_BLOCKS];
-        let recent = self.recent.iter().flatten();
-        for (number, &place) in recent.enumerate() {
+        let mut given: [Option<Place>; MOST_BLOCKS + 1] = [None; MOST_BLOCKS + 1];
+        let around = twice.map(|twice| twice.start);
+        for (number, &place) in around.iter().chain(self.recent.iter().flatten()).enumerate() {
             let Some(range) = self.ahead.iter().find(|each| each.contains(&place)) else {
                 continue;
             };
@@ -269,6 +276,13 @@ mod tests {
         let blocks: Vec<_> = incoming.blocks().iter().collect();
         assert_eq!(blocks, [(first.seq(), (first + 1000).seq())]);
         assert!(incoming.blocks().is_empty());
+        // Beyond a gap, the range that it is in comes next, also where another one is later.
+        incoming.take(first + 2000, &[1; 1000]);
+        incoming.take(first + 2500, &[1; 100]);
+        incoming.take(first + 5000, &[1; 1000]);
+        let blocks: Vec<_> = incoming.blocks().iter().collect();
+        let range = |begin: usize, end: usize| ((first + begin).seq(), (first + end).seq());
+        assert_eq!(blocks, [range(2500, 2600), range(2000, 3000), range(5000, 6000)]);
     }
 
     #[test]

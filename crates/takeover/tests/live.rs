@@ -1,10 +1,12 @@
 //! Connections of this kernel, taken over by the stack and given back at any instant, on the loopback
 //! device of a network namespace. Needs root.
 
+#[path = "../../stack/tests/program/mod.rs"]
+mod program;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -17,11 +19,10 @@ use loopscope_takeover::{Frozen, Refusal, Taken, TakeoverError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
+use program::Program;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 const MARK: u32 = 0x19;
-/// A stream that has not moved for so long has stalled.
-const STALL: Duration = Duration::from_secs(20);
 const ETH_P_IP: u16 = 0x0800;
 const IPPROTO_RAW: i32 = 255;
 
@@ -44,72 +45,6 @@ fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (client, listener.accept().unwrap().0)
-}
-
-/// The byte of a stream at a place.
-fn byte(place: usize) -> u8 {
-    ((place * 2_654_435_761) >> 13) as u8
-}
-
-fn bytes(from: usize, count: usize) -> Vec<u8> {
-    (from..from + count).map(byte).collect()
-}
-
-/// A program at one end, which writes and reads a stream of so many bytes.
-#[derive(Debug)]
-struct Program {
-    total: usize,
-    written: usize,
-    read: usize,
-    moved: Instant,
-}
-
-impl Program {
-    fn new(total: usize) -> Program {
-        Program { total, written: 0, read: 0, moved: Instant::now() }
-    }
-
-    fn is_done(&self) -> bool {
-        self.written == self.total && self.read == self.total
-    }
-
-    fn next(&self, rng: &mut Rng) -> Vec<u8> {
-        bytes(self.written, rng.usize(0..50_000).min(self.total - self.written))
-    }
-
-    fn wrote(&mut self, count: usize) {
-        self.written += count;
-        if count > 0 {
-            self.moved = Instant::now();
-        }
-    }
-
-    fn check(&mut self, found: &[u8]) {
-        assert_eq!(found, bytes(self.read, found.len()), "from byte {}", self.read);
-        self.read += found.len();
-        if !found.is_empty() {
-            self.moved = Instant::now();
-        }
-        assert!(self.moved.elapsed() < STALL, "{self:?}");
-    }
-
-    /// Writes and reads through the kernel, as far as that is possible now.
-    fn act(&mut self, stream: &mut TcpStream, rng: &mut Rng) {
-        let done = |result: std::io::Result<usize>| match result {
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(error) => panic!("{error}"),
-        };
-        let next = self.next(rng);
-        if !next.is_empty() {
-            self.wrote(done(stream.write(&next)));
-        }
-        let mut target = vec![0; rng.usize(1..50_000)];
-        if self.read < self.total {
-            let count = done(stream.read(&mut target));
-            self.check(&target[..count]);
-        }
-    }
 }
 
 /// The packets of the namespace. Some are lost, twice there, or late.
@@ -204,10 +139,7 @@ fn accelerate(
             connection.wake(begin.elapsed());
         }
         assert_eq!(connection.end(), None, "{program:?}");
-        let next = program.next(rng);
-        program.wrote(connection.write(&next));
-        let count = connection.read(&mut frame[..rng.usize(1..50_000)]);
-        program.check(&frame[..count]);
+        program.act_by_stack(&mut connection, rng);
         while let Some(segment) = connection.poll(begin.elapsed(), &mut buffer) {
             let back = loopscope_stack::packet::Flow { from: flow.to, to: flow.from };
             let length = write(&back, &segment, &mut packet);
