@@ -323,7 +323,7 @@ def test_killed_at_any_point_over_ssh(
 
 
 def test_killed_as_it_first_sends_its_programs(machines: SshMachines) -> None:
-    """Before there is an agent or an entry in a ledger. A next run sends them whole."""
+    """The controller is killed before agents and ledgers exist; the next run sends all again."""
     machines.write("tiny.yaml", WITHOUT_RIGHTS)
     homes = [Path(f"/proc/{machines.sshd[host].pid}/root/home/{USER}") for host in HOSTS]
 

@@ -87,7 +87,8 @@ impl Recorder {
             absent: Vec::new(),
             threads_known: true,
         };
-        // The kernel mostly waits as it makes buffers, and loading programs is work.
+        // Making buffers mostly waits for the kernel, and loading programs takes processor time, so
+        // both are done at the same time.
         let (set_up, loaded) = std::thread::scope(|scope| {
             let loading = std::thread::Builder::new().name("kernel-programs".to_owned());
             let loading = loading.spawn_scoped(scope, || load(request));
@@ -164,8 +165,8 @@ impl Recorder {
     }
 }
 
-/// Makes the instances of tracefs ready, and adds their classes to `recording`. Each processor has a
-/// buffer in each.
+/// Sets up the instances of tracefs and adds their classes to `recording`. Returns the instances, and a
+/// buffer of each for each processor.
 fn set_up(
     request: &Request,
     recording: &mut Recording,

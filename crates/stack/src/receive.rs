@@ -186,8 +186,8 @@ impl Incoming {
         self.recent = kept;
     }
 
-    /// The blocks of an acknowledgement: first what came twice, once, with the range that it is in
-    /// (RFC 2883 §4.2), then the latest ranges.
+    /// The blocks of an acknowledgement: first what came twice, which is reported once, then the range
+    /// around it (RFC 2883 §4.2), then the latest ranges.
     pub(crate) fn blocks(&mut self) -> Blocks {
         let mut blocks = Blocks::default();
         let twice = self.twice.take();
@@ -276,7 +276,7 @@ mod tests {
         let blocks: Vec<_> = incoming.blocks().iter().collect();
         assert_eq!(blocks, [(first.seq(), (first + 1000).seq())]);
         assert!(incoming.blocks().is_empty());
-        // Beyond a gap, the range that it is in comes next, also where another one is later.
+        // Beyond a gap, the range around it is the second block, also where a later range exists.
         incoming.take(first + 2000, &[1; 1000]);
         incoming.take(first + 2500, &[1; 100]);
         incoming.take(first + 5000, &[1; 1000]);

@@ -31,11 +31,11 @@ const STACK: [&str; 2] = ["10.0.0.2", "fd00::2"];
 /// The stack's port in the first connection; each further one has the next.
 const FIRST_PORT: u16 = 20_000;
 const AT_ONCE: u64 = 16;
-/// Packets of IPv4 and IPv6, both ways.
+/// An AF_PACKET socket of this protocol sees all packets, also those that are sent.
 const ETH_P_ALL: u16 = 3;
 const IPPROTO_RAW: i32 = 255;
 const FRAME: usize = 70_000;
-/// A window without a scale.
+/// The window of a SYN, which has no scale (RFC 7323 §2.2).
 const WINDOW: u16 = 65_535;
 
 fn ip(words: &str) {
@@ -43,8 +43,8 @@ fn ip(words: &str) {
     assert!(done.success(), "ip {words}");
 }
 
-/// The far end of a device whose near end has the kernel's addresses, in a namespace where nobody
-/// answers. What it reads and writes are IP packets.
+/// The far end of a veth pair whose near end has the kernel's addresses. It is in a namespace that has
+/// none of the stack's addresses, so no kernel answers there. It reads and writes IP packets.
 struct Wire {
     packets: Socket,
     raw: [Socket; 2],
@@ -55,7 +55,7 @@ impl Wire {
     fn make() -> Wire {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made");
         let (near, far) = ("02:00:00:00:00:01", "02:00:00:00:00:02");
-        // A packet is a segment: nothing cuts it later.
+        // The kernel sends one segment in a packet: nothing would cut a larger one.
         let cut = "gso_max_segs 1";
         ip(&format!("link add near address {near} {cut} type veth peer far address {far} {cut}"));
         let (tell, told) = channel();
@@ -65,7 +65,7 @@ impl Wire {
             tell.send(gettid()).unwrap();
             wait.recv().unwrap();
             ip("link set far up");
-            // The kernel sends nothing without an address, though packets have their own.
+            // The kernel looks for an address of the device, though the packets have one.
             ip("address add fd01::2/128 dev far nodad");
             for (subnet, address) in ["10.0.0.0/24", "fd00::/64"].into_iter().zip(KERNEL) {
                 ip(&format!("route add {subnet} dev far"));
@@ -91,11 +91,11 @@ impl Wire {
         thread.join().unwrap()
     }
 
-    /// A packet to the kernel. A full device is a loss.
+    /// Sends a packet to the kernel. Where the device is full, the packet is lost.
     fn send(&self, packet: &[u8]) {
         let (flow, _) = parse(packet, Checksums::Checked).expect("it has a segment");
         let socket = &self.raw[usize::from(flow.to.is_ipv6())];
-        // A raw socket of IPv6 takes no port.
+        // A raw socket of IPv6 refuses addresses with a port.
         let to = SocketAddr::new(flow.to.ip(), 0);
         match socket.send_to(packet, &to.into()) {
             Ok(_) => {}
@@ -123,7 +123,7 @@ impl Way {
     }
 }
 
-/// What the network does to packets.
+/// How the network treats packets: shares that it loses and doubles, and times.
 #[derive(Debug)]
 struct Network {
     loses: f64,
@@ -158,7 +158,7 @@ impl Network {
     }
 }
 
-/// What is agreed on as a connection is made.
+/// The options of a SYN.
 #[derive(Clone, Debug)]
 struct Offer {
     segment: u16,
@@ -177,7 +177,8 @@ impl Offer {
         }
     }
 
-    /// A packet with SYN.
+    /// Makes a packet with SYN and these options; `answered`: SYN and ACK, with the number that is
+    /// acknowledged and the other end's timestamp.
     fn packet(&self, flow: &Flow, seq: Seq, answered: Option<(Seq, Option<u32>)>) -> Vec<u8> {
         let mut tcp = TcpHeader::new(flow.from.port(), flow.to.port(), seq.0, WINDOW);
         tcp.syn = true;
@@ -208,7 +209,7 @@ impl Offer {
         packet
     }
 
-    /// What a packet with SYN offers.
+    /// Reads the options of a packet with SYN.
     fn of(packet: &[u8]) -> Offer {
         let mut offer = Offer { segment: 536, scale: None, selective: false, timestamp: None };
         let sliced = SlicedPacket::from_ip(packet).unwrap();
@@ -225,7 +226,7 @@ impl Offer {
         offer
     }
 
-    /// The connection that two offers make.
+    /// The state of the connection that two SYNs make, whose numbers were `sent` and `came`.
     fn state(&self, theirs: &Offer, sent: Seq, came: Seq, peer_window: usize) -> State {
         let scales = self.scale.zip(theirs.scale);
         let timestamps = self.timestamp.zip(theirs.timestamp);
@@ -254,9 +255,9 @@ impl Offer {
 
 /// How far a connection is.
 enum Stage {
-    /// The kernel has been asked, or is to ask.
+    /// The stack's SYN has been sent, or the kernel's has not come.
     Waiting,
-    /// The kernel has been answered with this offer of its own, whose SYN had this number.
+    /// The kernel's SYN, with these options and this number, has been answered.
     Answered(Offer, Seq),
     Open(Box<Connection>),
 }
@@ -268,7 +269,7 @@ struct Trial {
     network: Network,
     offer: Offer,
     config: Config,
-    /// From the stack to the kernel.
+    /// The sockets of packets from the stack to the kernel.
     flow: Flow,
     first: Seq,
     stage: Stage,
@@ -278,12 +279,12 @@ struct Trial {
     to_kernel: Way,
     of_kernel: Program,
     of_stack: Program,
-    /// Until when each of them does something else.
+    /// The programs (the kernel's, the stack's) do nothing until then.
     busy: [Duration; 2],
 }
 
 impl Trial {
-    /// One that begins: the kernel connects, or the stack does.
+    /// Begins a connection; the seed says which end connects.
     fn begin(seed: u64, number: u16, wire: &Wire) -> Trial {
         let mut rng = Rng::with_seed(seed);
         let family = rng.usize(0..2);
@@ -344,7 +345,7 @@ impl Trial {
         self.of_kernel.is_done() && self.of_stack.is_done() && connection.unacknowledged() == 0
     }
 
-    /// A packet came from the kernel.
+    /// Takes a packet that came from the kernel.
     fn take(&mut self, now: Duration, packet: &[u8], wire: &Wire) {
         let (_, segment) = parse(packet, Checksums::Unfinished).unwrap();
         if matches!(self.stage, Stage::Open(_)) {
@@ -353,14 +354,14 @@ impl Trial {
         }
         let (theirs, came, window) = match &self.stage {
             Stage::Answered(theirs, came) if !segment.flags.syn => {
-                // The window of what it answers with has its scale.
+                // Windows have the scale from the first ACK on.
                 let scale = self.offer.scale.and(theirs.scale).unwrap_or_default();
                 (theirs.clone(), *came, usize::from(segment.window) << scale)
             }
             _ if segment.flags.syn && segment.ack.is_none() => {
                 let theirs = Offer::of(packet);
                 let next = Seq(segment.seq.0.wrapping_add(1));
-                // It has only what was offered.
+                // A SYN and ACK has only options that the SYN had.
                 let ours = Offer {
                     scale: self.offer.scale.filter(|_| theirs.scale.is_some()),
                     timestamp: self.offer.timestamp.filter(|_| theirs.timestamp.is_some()),
@@ -382,7 +383,7 @@ impl Trial {
         self.stage = Stage::Open(connection);
     }
 
-    /// Both programs and the stack do what they can now.
+    /// Lets both programs and the stack do what they can do now.
     fn act(&mut self, now: Duration, wire: &Wire, buffers: &mut [Vec<u8>; 2]) {
         let Stage::Open(connection) = &mut self.stage else { return };
         if let Some(accepted) = self.listener.as_ref().and_then(|each| each.accept().ok()) {
@@ -421,7 +422,7 @@ impl Trial {
         }
     }
 
-    /// When there is something to do next; programs look for themselves.
+    /// When the stack or the network has something to do next. Programs are asked each millisecond.
     fn next(&self) -> Option<Duration> {
         let Stage::Open(connection) = &self.stage else { return None };
         [connection.deadline(), self.to_stack.next(), self.to_kernel.next()]
@@ -451,11 +452,11 @@ fn run(seeds: impl Iterator<Item = u64>, wire: &Wire) -> Counts {
     let mut buffers = [vec![0; FRAME], vec![0; FRAME + MOST_HEADERS]];
     while !trials.iter().all(Trial::is_done) {
         while let Ok(length) = (&wire.packets).read(&mut frame) {
-            // Neighbours and routers are looked for, too.
+            // The kernels also look for neighbours and routers.
             let Ok((flow, _)) = parse(&frame[..length], Checksums::Unfinished) else { continue };
             let number = flow.to.port().wrapping_sub(FIRST_PORT);
             let trial = trials.get_mut(usize::from(number));
-            // What is sent is also there.
+            // The socket also sees what this test sends.
             let Some(trial) = trial.filter(|trial| trial.flow.to == flow.from) else { continue };
             trial.take(clock.elapsed(), &frame[..length], wire);
         }
@@ -489,14 +490,14 @@ fn run(seeds: impl Iterator<Item = u64>, wire: &Wire) -> Counts {
         sum.time_outs += counts.time_outs;
         sum.recoveries += counts.recoveries;
         sum.tail_probes += counts.tail_probes;
-        // Nobody answers any more.
+        // It is closed by a reset, because the stack does not answer any more.
         let stream = trial.stream.as_ref().expect("its program is done");
         Socket::from(stream.try_clone().unwrap()).set_linger(Some(Duration::ZERO)).unwrap();
     }
     sum
 }
 
-/// What the kernel counts in this thread's namespace, by name.
+/// A count of the kernel in this thread's namespace: of a file in /proc/net, by its name.
 fn counted(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
     let lines: Vec<&str> = text.lines().collect();

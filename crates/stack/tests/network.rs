@@ -384,8 +384,8 @@ fn streams_arrive_over_a_good_network() {
     all(0, 50, 0.0, false, Duration::from_secs(60));
 }
 
-// Time-outs double, so that a run of losses takes as long as all before it: with more of them, some of
-// many connections need ever longer.
+// Time-outs double, so each further loss of the same segment takes as long as all before it together.
+// With more losses than these, some of many connections exceed any bound.
 #[test]
 fn streams_arrive_over_a_hostile_network() {
     all(1_000_000, 80, 0.15, false, Duration::from_secs(600));

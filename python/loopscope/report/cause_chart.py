@@ -163,7 +163,7 @@ def band_headings() -> list[str]:
 
 
 def _of_bands(messages: Messages) -> Iterator[tuple[str, int, list[int]]]:
-    """The name of each band, how many messages it has, and those that are explained."""
+    """Yields of each band the name, the number of its messages, and the rows to explain."""
     order = slowest(messages, messages.path.loop)[::-1]
     for low, high in BANDS:
         of_band = order[round(low * len(order)) : round(high * len(order))]

@@ -19,7 +19,7 @@ fn bytes(from: usize, count: usize) -> Vec<u8> {
     (from..from + count).map(byte).collect()
 }
 
-/// How far it has come.
+/// The program, and how many bytes it has written and read.
 #[derive(Debug)]
 pub struct Program {
     total: usize,
@@ -29,7 +29,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// One that writes and reads so many bytes.
+    /// Makes a program that writes and reads so many bytes.
     pub fn new(total: usize) -> Program {
         Program { total, written: 0, read: 0, moved: Instant::now() }
     }
@@ -74,7 +74,7 @@ impl Program {
         self.check(&target[..count]);
     }
 
-    /// The same through the stack.
+    /// Writes and reads through the stack, as far as that is possible now.
     pub fn act_by_stack(&mut self, connection: &mut Connection, rng: &mut Rng) {
         let next = self.next(rng);
         self.wrote(connection.write(&next));

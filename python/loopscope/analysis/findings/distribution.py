@@ -167,7 +167,7 @@ def _valleys(
 
 
 def _peaks(smooth: Floats) -> Places:
-    """The middle of each run of equal values with lower neighbours; beyond the ends is nothing."""
+    """The middle of each run of equal values that is higher than both neighbours, 0 at the ends."""
     firsts = np.flatnonzero(np.diff(smooth, prepend=-1.0))
     lasts = np.append(firsts[1:], len(smooth)) - 1
     heights = np.concatenate([[0.0], smooth[firsts], [0.0]])

@@ -25,12 +25,12 @@ def changes(values: Floats, most: int, least: int) -> Iterator[list[int]]:
     count = len(values)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     squares = np.concatenate([[0.0], np.cumsum(values**2)])
-    # By the begin and the end of a segment.
+    # Matrices with a row for each begin of a segment, and a column for each end.
     length = np.arange(count + 1)[None, :] - np.arange(count + 1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         cost = squares - squares[:, None] - (sums - sums[:, None]) ** 2 / length
     cost[length < least] = np.inf
-    # By where they end: the least sum of the segments, and where the last one begins.
+    # For each end: the least cost of all segments until there, and the begin of the last one.
     total = cost[0]
     begins = []
     for number in range(1, most + 1):
