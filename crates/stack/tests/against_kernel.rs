@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
 use fastrand::Rng;
 use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, parse, write};
-use loopscope_stack::{Algorithm, Clocks, Config, Connection, Counts, Seq, State};
+use loopscope_stack::{Algorithm, Clocks, Config, Connection, Seq, State};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -443,8 +443,17 @@ impl fmt::Display for Trial {
     }
 }
 
-/// Runs one connection for each seed, and adds up what happened.
-fn run(seeds: impl Iterator<Item = u64>, wire: &Wire) -> Counts {
+/// What happened at the stack's end of all connections.
+#[derive(Debug, Default)]
+struct Happened {
+    sent_again: u64,
+    time_outs: u64,
+    recoveries: u64,
+    tail_probes: u64,
+}
+
+/// Runs one connection for each seed, and adds what happened to `sum`.
+fn run(seeds: impl Iterator<Item = u64>, wire: &Wire, sum: &mut Happened) {
     let clock = Instant::now();
     let mut trials: Vec<Trial> =
         seeds.zip(0..).map(|(seed, number)| Trial::begin(seed, number, wire)).collect();
@@ -479,14 +488,10 @@ fn run(seeds: impl Iterator<Item = u64>, wire: &Wire) -> Counts {
             }
         }
     }
-    let mut sum = Counts::default();
     for trial in &trials {
         let Stage::Open(connection) = &trial.stage else { unreachable!("all are done") };
         let counts = connection.counts();
-        sum.sent += counts.sent;
         sum.sent_again += counts.sent_again;
-        sum.received += counts.received;
-        sum.twice += counts.twice;
         sum.time_outs += counts.time_outs;
         sum.recoveries += counts.recoveries;
         sum.tail_probes += counts.tail_probes;
@@ -494,7 +499,6 @@ fn run(seeds: impl Iterator<Item = u64>, wire: &Wire) -> Counts {
         let stream = trial.stream.as_ref().expect("its program is done");
         Socket::from(stream.try_clone().unwrap()).set_linger(Some(Duration::ZERO)).unwrap();
     }
-    sum
 }
 
 /// A count of the kernel in this thread's namespace: of a file in /proc/net, by its name.
@@ -519,18 +523,15 @@ fn streams_are_the_same_and_none_stalls() {
         let only: Option<u64> = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
         let seeds = only.map_or(0..if soak { 5000 } else { 4 * AT_ONCE }, |seed| seed..seed + 1);
         let mut first = seeds.start;
-        let mut sum = Counts::default();
+        let mut sum = Happened::default();
         while first < seeds.end {
-            let counts = run(first..seeds.end.min(first + AT_ONCE), &wire);
-            sum.sent_again += counts.sent_again;
-            sum.time_outs += counts.time_outs;
-            sum.recoveries += counts.recoveries;
-            sum.tail_probes += counts.tail_probes;
+            run(first..seeds.end.min(first + AT_ONCE), &wire, &mut sum);
             first += AT_ONCE;
         }
         eprintln!("{sum:?}");
         if only.is_none() {
-            let happened = [sum.sent_again, sum.time_outs, sum.recoveries, sum.tail_probes];
+            let Happened { sent_again, time_outs, recoveries, tail_probes } = sum;
+            let happened = [sent_again, time_outs, recoveries, tail_probes];
             assert!(happened.iter().all(|count| *count > 0), "{sum:?}");
         }
         // What the kernel finds wrong with the stack's segments. It discards reports of segments

@@ -394,6 +394,18 @@ fn rfc_2883_4_1_what_came_twice_is_reported_first() {
     assert_eq!((told[0].ack, told[0].blocks.clone()), (1000, vec![(0, 1000), (2000, 3000)]));
 }
 
+#[test]
+fn rfc_2883_4_a_full_segment_has_room_for_what_came_twice() {
+    let mut script = Script::new();
+    script.gives(data(0, SEGMENT, 0));
+    script.writes(50_000);
+    // It comes again, and its acknowledgement lets more be sent.
+    let told = script.gives(data(0, SEGMENT, 2000));
+    let first = &told[0];
+    assert_eq!(first.blocks, [(0, 1000)]);
+    assert!((1..=SEGMENT - 28).contains(&first.length), "{told:?}");
+}
+
 // RFC 6298, RFC 5681, RFC 6582, RFC 8985.
 
 #[test]
