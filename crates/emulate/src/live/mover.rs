@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::EmulateError;
 use crate::router::Departure;
 
-mod bpf;
 pub mod endpoint;
 mod mtu;
 pub mod packet;

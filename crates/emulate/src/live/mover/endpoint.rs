@@ -5,12 +5,11 @@
 //! The device, and with it every route through it, is this process's: the kernel removes it when the
 //! process ends, however that happens.
 
-mod tap;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use loopscope_frames::Outlet;
 use loopscope_time::MonotonicNs;
 use loopscope_timer::now;
 use nix::errno::Errno;
@@ -21,7 +20,6 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-use self::tap::TapDevice;
 use super::{BATCH, Losses, Mover, mtu, readiness};
 use crate::EmulateError;
 use crate::address::Address;
@@ -30,6 +28,8 @@ use crate::iproute;
 use crate::router::Departure;
 use crate::settings::{Document, Port};
 
+/// The name of the device: the kernel puts a number for `%d`.
+const TAP: &str = "lslink%d";
 /// What the programs may send before the mover looks, in packets.
 const QUEUE: u32 = 10_000;
 const SEND_BUFFER: usize = 16 << 20;
@@ -39,7 +39,7 @@ const ATTEMPTS: u32 = 100;
 /// The host's TAP device and its ways out.
 #[derive(Debug)]
 pub struct Endpoint {
-    tap: TapDevice,
+    tap: Outlet,
     own: usize,
     /// Whether it forwards what others send.
     forwards: bool,
@@ -131,7 +131,7 @@ impl Endpoint {
                 check_forwarding(mine, interface, host)?;
             }
         }
-        let tap = TapDevice::make()?;
+        let tap = Outlet::make(TAP).map_err(refused)?;
         let open = |interface: &String| way_out(mine, interface);
         let out: Vec<OwnedFd> = interfaces.iter().map(open).collect::<Result<_, _>>()?;
         let mut largest = usize::MAX;
@@ -282,7 +282,9 @@ impl Mover for Endpoint {
         self.arrived.clear();
         while self.arrived.len() < BATCH {
             let buffer = &mut self.buffers[self.arrived.len()];
-            let Some(length) = self.tap.read(buffer)? else { break };
+            let found = self.tap.read(buffer);
+            let error = EmulateError::device(self.tap.name(), "cannot receive");
+            let Some(length) = found.map_err(error)? else { break };
             let port = self.port_of(&self.buffers[self.arrived.len()][..length]);
             if let Some(port) = port {
                 // As if it came from its sender, and not from this host's kernel.

@@ -1,22 +1,24 @@
 //! AF_XDP in copy mode: frames cross in shared rings, without a system call to receive them.
 
-mod ring;
-mod socket;
-
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+use loopscope_frames::{Redirect, Socket, SocketError};
 use loopscope_time::MonotonicNs;
 use nix::sys::epoll::Epoll;
 
-use self::socket::Socket;
-use super::bpf::{self, Redirect};
 use super::{BATCH, Losses, Mover, mtu, readiness};
 use crate::EmulateError;
 use crate::frame::HEADER;
 use crate::router::Departure;
 use crate::settings::Port;
 
+/// What bursts of all senders together may fill before the mover looks: at a million frames per
+/// second 64 ms.
+const RECEIVE_ALL: u32 = 1 << 16;
+/// The most of these frames that one port has.
+const RECEIVE_MOST: u32 = 8192;
+const RECEIVE_LEAST: u32 = 1024;
 /// Bytes of a VLAN tag: a frame may be larger than its device's MTU by that.
 const VLAN: usize = 4;
 
@@ -39,13 +41,15 @@ struct XdpPort {
 
 /// Whether the kernel takes an XDP program from this process, without any device.
 pub fn try_out() -> io::Result<()> {
-    bpf::try_out()
+    loopscope_frames::try_out()
 }
 
 impl Xdp {
     /// On these devices of the current network namespace.
     pub fn open(ports: &[Port]) -> Result<Xdp, EmulateError> {
         let mut opened = Vec::new();
+        let count = u32::try_from(ports.len().next_power_of_two()).unwrap_or(RECEIVE_ALL);
+        let receive = (RECEIVE_ALL / count).clamp(RECEIVE_LEAST, RECEIVE_MOST);
         for Port { device, .. } in ports {
             let error = |what| EmulateError::device(device, what);
             let index = nix::net::if_::if_nametoindex(device.as_str())
@@ -53,7 +57,8 @@ impl Xdp {
             let asking = std::net::UdpSocket::bind("0.0.0.0:0")
                 .map_err(EmulateError::system("cannot make a socket"))?;
             let largest = mtu::of(asking.as_fd(), device)? + HEADER + VLAN;
-            let socket = Socket::open(index, device, largest, ports.len())?;
+            let socket = Socket::open(index, largest, receive)
+                .map_err(|SocketError { what, source }| error(what)(source))?;
             let redirect = Redirect::attach(index, socket.as_fd())
                 .map_err(error("cannot put an XDP program on it"))?;
             let (device, pending) = (device.clone(), Vec::with_capacity(BATCH));

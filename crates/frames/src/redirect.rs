@@ -10,7 +10,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Bytes of the stamp before a frame.
-pub(super) const STAMP: usize = 8;
+pub const STAMP: usize = 8;
 
 // linux/bpf.h: commands of the system call, types and flags.
 const BPF_MAP_CREATE: libc::c_int = 0;
@@ -96,14 +96,14 @@ fn program(map: &OwnedFd) -> [Instruction; 17] {
 
 /// A program on a device; dropping it takes the program off.
 #[derive(Debug)]
-pub(super) struct Redirect {
+pub struct Redirect {
     _link: OwnedFd,
 }
 
 impl Redirect {
     /// Has all frames that come to device `index`, of one queue, handed to `socket`. Refused where
     /// the device has an XDP program already.
-    pub(super) fn attach(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
+    pub fn attach(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
         let map = create_map()?;
         put(&map, socket)?;
         let program = load(&map)?;
@@ -122,7 +122,7 @@ impl Redirect {
 }
 
 /// Has the kernel take the program, and puts it on nothing.
-pub(super) fn try_out() -> io::Result<()> {
+pub fn try_out() -> io::Result<()> {
     load(&create_map()?).map(drop)
 }
 

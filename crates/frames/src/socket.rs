@@ -12,18 +12,14 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::ring::{Consumer, Producer};
-use crate::EmulateError;
-use crate::mover::bpf::STAMP;
+use crate::SocketError;
+use crate::redirect::STAMP;
+use crate::ring::{Consumer, Producer};
 
-/// What bursts of all senders together may fill before the mover looks: at a million frames per
-/// second 64 ms.
-const RECEIVE_ALL: u32 = 1 << 16;
-/// The most of these frames that one port has.
-const RECEIVE_MOST: u32 = 8192;
-const RECEIVE_LEAST: u32 = 1024;
-/// Sent at once are fewer.
-const SEND: u32 = 256;
+/// Frames that are sent at once, at most.
+pub const SEND: u32 = 256;
+/// Bytes of the largest frame that a socket can take.
+pub const LARGEST: usize = 4096 - HEADROOM;
 /// An address outside of the memory: the kernel skips entries that have it.
 const VOID: u64 = u64::MAX;
 /// Before a frame the kernel leaves so much room, in which the stamp stands.
@@ -61,9 +57,8 @@ impl Drop for Memory {
 
 /// A socket bound to a device's only queue, in copy mode.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub struct Socket {
     fd: OwnedFd,
-    device: String,
     fill: Producer<u64>,
     received: Consumer<libc::xdp_desc>,
     send: Producer<libc::xdp_desc>,
@@ -82,16 +77,10 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// On device `index`, which is `device`, for frames of at most `largest` bytes; one of `ports`.
-    pub(super) fn open(
-        index: u32,
-        device: &str,
-        largest: usize,
-        ports: usize,
-    ) -> Result<Socket, EmulateError> {
-        let error = |what| EmulateError::device(device, what);
-        let share = RECEIVE_ALL / u32::try_from(ports.next_power_of_two()).unwrap_or(RECEIVE_ALL);
-        let receive = share.clamp(RECEIVE_LEAST, RECEIVE_MOST);
+    /// On device `index`, for frames of at most `largest` bytes, with room for `receive` of them, a
+    /// power of two. Refused where `largest` is more than [`LARGEST`].
+    pub fn open(index: u32, largest: usize, receive: u32) -> Result<Socket, SocketError> {
+        let error = |what| move |source| SocketError { what, source };
         let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
         else {
             let what = "its MTU is too large for AF_XDP, which takes frames of up to 3840 bytes";
@@ -150,7 +139,6 @@ impl Socket {
         bind(&fd, &address).map_err(error("cannot bind an AF_XDP socket to it"))?;
         Ok(Socket {
             fd,
-            device: device.to_owned(),
             fill,
             received: received.map_err(error(map))?,
             send: send.map_err(error(map))?,
@@ -162,7 +150,7 @@ impl Socket {
     }
 
     /// Hands up to `limit` frames to `sink` with their stamps; how many there were.
-    pub(super) fn receive(&mut self, limit: usize, mut sink: impl FnMut(u64, &[u8])) -> usize {
+    pub fn receive(&mut self, limit: usize, mut sink: impl FnMut(u64, &[u8])) -> usize {
         let mut count = 0;
         while count < limit
             && let Some(entry) = self.received.pop()
@@ -171,7 +159,7 @@ impl Socket {
             let (start, length) = (entry.addr as usize, entry.len as usize);
             let chunk = start / self.memory.chunk * self.memory.chunk;
             let fits = start >= chunk + STAMP && start + length <= chunk + self.memory.chunk;
-            assert!(fits && chunk + self.memory.chunk <= self.memory.length, "{}", self.device);
+            assert!(fits && chunk + self.memory.chunk <= self.memory.length, "{entry:?}");
             // SAFETY: the frame and the stamp before it lie within a chunk of the memory, as just
             // asserted. The kernel has given the chunk to us and does not touch it before it is in
             // the fill ring again; nothing else refers to it.
@@ -195,7 +183,7 @@ impl Socket {
     }
 
     /// Writes a frame for [`Socket::flush`]; whether there was room.
-    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+    pub fn push(&mut self, frame: &[u8]) -> bool {
         if self.free.is_empty() {
             self.recycle();
         }
@@ -222,7 +210,7 @@ impl Socket {
     /// Has the kernel send what was written, 32 frames at a time. Calls `lost` with the place, from
     /// 0 among those written since the last call, of each frame that the kernel did not send; such
     /// a frame is never sent later.
-    pub(super) fn flush(&mut self, mut lost: impl FnMut(usize)) -> io::Result<()> {
+    pub fn flush(&mut self, mut lost: impl FnMut(usize)) -> io::Result<()> {
         self.send.publish();
         let all = self.send.waiting();
         // What was written since the last time stands behind the void entries.
@@ -272,7 +260,7 @@ impl Socket {
 
     /// Whether entries that were given up still take room in the ring; [`Socket::flush`] has the
     /// kernel skip them.
-    pub(super) fn has_void(&self) -> bool {
+    pub fn has_void(&self) -> bool {
         self.void > 0
     }
 
@@ -297,7 +285,7 @@ impl Socket {
     }
 
     /// Frames that the kernel had no room for.
-    pub(super) fn dropped(&self) -> Option<u64> {
+    pub fn dropped(&self) -> Option<u64> {
         let mut statistics = libc::xdp_statistics {
             rx_dropped: 0,
             rx_invalid_descs: 0,

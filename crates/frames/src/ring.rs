@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 /// An entry: plain bytes.
-pub(super) trait Entry: Copy {}
+pub(crate) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
@@ -79,7 +79,7 @@ impl<T> Drop for Shared<T> {
 
 /// This side's end of a ring that the kernel takes from.
 #[derive(Debug)]
-pub(super) struct Producer<T> {
+pub(crate) struct Producer<T> {
     shared: Shared<T>,
     next: u32,
     /// How far the kernel is known to have come.
@@ -87,7 +87,7 @@ pub(super) struct Producer<T> {
 }
 
 impl<T: Entry> Producer<T> {
-    pub(super) fn map(
+    pub(crate) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
         at: libc::xdp_ring_offset,
@@ -97,7 +97,7 @@ impl<T: Entry> Producer<T> {
     }
 
     /// Writes an entry, which the kernel sees after [`Producer::publish`]; whether there was room.
-    pub(super) fn push(&mut self, entry: T) -> bool {
+    pub(crate) fn push(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.taken) == self.shared.size
             && self.waiting() == self.shared.size
         {
@@ -111,7 +111,7 @@ impl<T: Entry> Producer<T> {
     }
 
     /// Shows the kernel what was written.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         // Pairs with the kernel's load of the index before it reads the entries.
         self.shared.producer().store(self.next, Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl<T: Entry> Producer<T> {
     /// Replaces the last `count` published entries, which the kernel has not taken, by `entry`.
     /// Hands each old one to `taken_back`, oldest first. Nobody may make the kernel look at the ring
     /// meanwhile.
-    pub(super) fn take_back(&mut self, count: u32, entry: T, mut taken_back: impl FnMut(T)) {
+    pub(crate) fn take_back(&mut self, count: u32, entry: T, mut taken_back: impl FnMut(T)) {
         for i in (1..=count).rev() {
             let at = self.shared.entry(self.next.wrapping_sub(i));
             // SAFETY: within the mapped ring. In copy mode the kernel reads entries only in this
@@ -132,7 +132,7 @@ impl<T: Entry> Producer<T> {
     }
 
     /// Entries that the kernel has not taken.
-    pub(super) fn waiting(&mut self) -> u32 {
+    pub(crate) fn waiting(&mut self) -> u32 {
         // Pairs with the kernel's store of the index after it has read the entries.
         self.taken = self.shared.consumer().load(Ordering::Acquire);
         self.next.wrapping_sub(self.taken)
@@ -141,7 +141,7 @@ impl<T: Entry> Producer<T> {
 
 /// This side's end of a ring that the kernel fills.
 #[derive(Debug)]
-pub(super) struct Consumer<T> {
+pub(crate) struct Consumer<T> {
     shared: Shared<T>,
     next: u32,
     /// How far the kernel is known to have come.
@@ -149,7 +149,7 @@ pub(super) struct Consumer<T> {
 }
 
 impl<T: Entry> Consumer<T> {
-    pub(super) fn map(
+    pub(crate) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
         at: libc::xdp_ring_offset,
@@ -159,7 +159,7 @@ impl<T: Entry> Consumer<T> {
     }
 
     /// The next entry, if there is one.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         if self.next == self.filled {
             // Pairs with the kernel's store of the index after it has written the entries.
             self.filled = self.shared.producer().load(Ordering::Acquire);
@@ -175,7 +175,7 @@ impl<T: Entry> Consumer<T> {
     }
 
     /// Gives what was read back to the kernel.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         // Pairs with the kernel's load of the index before it writes entries again.
         self.shared.consumer().store(self.next, Ordering::Release);
     }
