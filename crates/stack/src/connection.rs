@@ -275,13 +275,35 @@ impl Connection {
     /// The next segment to send; its data are copied to `buffer`, which has room for a full segment.
     /// None: there is none now.
     pub fn poll<'b>(&mut self, now: Duration, buffer: &'b mut [u8]) -> Option<Segment<'b>> {
+        let most = self.full_segment().min(buffer.len());
+        self.poll_train(now, &mut buffer[..most]).map(|(segment, _)| segment)
+    }
+
+    /// As [`Connection::poll`], but as many full segments of new data as `buffer` has room for come
+    /// as one. Its data have to be cut into segments of so many bytes, the second value. Only the
+    /// last of them asks for a push.
+    pub fn poll_train<'b>(
+        &mut self,
+        now: Duration,
+        buffer: &'b mut [u8],
+    ) -> Option<(Segment<'b>, usize)> {
+        let size = self.full_segment().min(buffer.len());
+        self.next_segment(now, size, buffer).map(|segment| (segment, size))
+    }
+
+    fn next_segment<'b>(
+        &mut self,
+        now: Duration,
+        most: usize,
+        buffer: &'b mut [u8],
+    ) -> Option<Segment<'b>> {
         if self.end.is_some() {
             return None;
         }
-        let most = self.full_segment().min(buffer.len());
         if let Some(places) = self.to_send_again(most) {
             self.flight.send_again(now, &places);
             self.congestion.sent(places.end.since(places.start));
+            self.counts.sent += 1;
             self.counts.sent_again += 1;
             if places.start == self.acknowledged {
                 // It has a round trip of its own to be answered.
@@ -292,12 +314,9 @@ impl Connection {
         if let Some(places) = self.tail_probe(now, most) {
             return Some(self.data(now, &places, buffer));
         }
-        if let Some(places) = self.new_data(most) {
-            self.flight.send(now, places.clone());
-            self.next = places.end;
-            self.congestion.sent(places.end.since(places.start));
-            self.arm(now);
-            return Some(self.data(now, &places, buffer));
+        if let Some(first) = self.new_data(most) {
+            let train = self.send_train(now, first, most, buffer.len());
+            return Some(self.data(now, &train, buffer));
         }
         self.arm_closed_window(now);
         if std::mem::take(&mut self.due.question) {
@@ -306,6 +325,30 @@ impl Connection {
             return Some(self.segment(now, at, false, &[]));
         }
         self.acks.now.then(|| self.segment(now, self.next, false, &[]))
+    }
+
+    /// Sends new data, and further full segments as far as there is `room`.
+    fn send_train(
+        &mut self,
+        now: Duration,
+        first: Range<Place>,
+        most: usize,
+        room: usize,
+    ) -> Range<Place> {
+        let mut train = first.start..first.start;
+        let mut next = Some(first);
+        while let Some(places) = next {
+            let size = places.end.since(places.start);
+            train.end = places.end;
+            self.congestion.sent(size);
+            self.flight.send(now, places);
+            self.next = train.end;
+            self.counts.sent += 1;
+            let is_last = size < most || train.end.since(train.start) + most > room;
+            next = if is_last { None } else { self.new_data(most) };
+        }
+        self.arm(now);
+        train
     }
 
     /// Payload of a segment that also has blocks.
@@ -343,6 +386,7 @@ impl Connection {
             places
         };
         self.congestion.sent(places.end.since(places.start));
+        self.counts.sent += 1;
         self.tail = Some(Tail { until: self.next, again });
         Some(places)
     }
@@ -367,7 +411,6 @@ impl Connection {
         places: &Range<Place>,
         buffer: &'b mut [u8],
     ) -> Segment<'b> {
-        self.counts.sent += 1;
         let payload = &mut buffer[..places.end.since(places.start)];
         self.queue.copy_out(places.start, payload);
         let push = places.end == self.written;

@@ -14,6 +14,8 @@ use crate::segment::{Blocks, Flags, Segment, Timestamps};
 
 /// Routers that a packet may pass.
 const HOPS: u8 = 64;
+/// Where the checksum is in the header of TCP (RFC 9293 §3.1).
+pub const CHECKSUM: usize = 16;
 /// Bytes of the headers of IP and TCP with all options, at most.
 pub const MOST_HEADERS: usize = 40 + 60;
 
@@ -26,13 +28,13 @@ pub struct Flow {
     pub to: SocketAddr,
 }
 
-/// Whether a packet has to have the right checksums.
+/// Whether packets have the right checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// The packet comes from a network: its checksums have to be right.
-    Checked,
-    /// The packet has not left this machine, whose kernel leaves checksums to a device that is not
-    /// there.
+    /// The packet has been in a network, or goes into one as it is.
+    Whole,
+    /// Where the checksum of TCP is, only the sum of the pseudo header may stand. That of the rest is
+    /// left to the device by which the packet leaves. One that does not leave the machine stays so.
     Unfinished,
 }
 
@@ -63,18 +65,10 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
         return Err(Unusable::Fragment);
     }
     let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { return Err(Unusable::NotTcp) };
-    if checksums == Checksums::Checked {
+    if checksums == Checksums::Whole {
         check(net, tcp)?;
     }
-    let (from, to): (IpAddr, IpAddr) = match net {
-        NetSlice::Ipv4(ip) => {
-            (ip.header().source_addr().into(), ip.header().destination_addr().into())
-        }
-        NetSlice::Ipv6(ip) => {
-            (ip.header().source_addr().into(), ip.header().destination_addr().into())
-        }
-        NetSlice::Arp(_) => return Err(Unusable::NotTcp),
-    };
+    let (from, to) = addresses(net)?;
     let flow = Flow {
         from: SocketAddr::new(from, tcp.source_port()),
         to: SocketAddr::new(to, tcp.destination_port()),
@@ -85,28 +79,70 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
     Ok((flow, segment(tcp, &packet[begin..begin + length])))
 }
 
-/// The sums over all the bytes, with the checksums in them, are 0 (RFC 1071).
-fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>) -> Result<(), Unusable> {
-    let mut sum = Sum16BitWords::new();
-    let mut pseudo_header = match net {
+/// The sender's and the receiver's.
+fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
+    match net {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
-            if Sum16BitWords::new().add_slice(header.slice()).ones_complement() != 0 {
-                return Err(Unusable::Checksum("IP"));
-            }
-            sum.add_4bytes(header.source()).add_4bytes(header.destination())
+            Ok((header.source_addr().into(), header.destination_addr().into()))
         }
         NetSlice::Ipv6(ip) => {
-            sum.add_16bytes(ip.header().source()).add_16bytes(ip.header().destination())
+            let header = ip.header();
+            Ok((header.source_addr().into(), header.destination_addr().into()))
         }
-        NetSlice::Arp(_) => return Err(Unusable::NotTcp),
-    };
-    let length = (tcp.slice().len() as u32).to_be_bytes();
-    let sum = pseudo_header.add_4bytes(length).add_2bytes([0, IpNumber::TCP.0]);
-    match sum.add_slice(tcp.slice()).ones_complement() {
+        NetSlice::Arp(_) => Err(Unusable::NotTcp),
+    }
+}
+
+/// The sums over all the bytes, with the checksums in them, are 0 (RFC 1071).
+fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>) -> Result<(), Unusable> {
+    if let NetSlice::Ipv4(ip) = net
+        && Sum16BitWords::new().add_slice(ip.header().slice()).ones_complement() != 0
+    {
+        return Err(Unusable::Checksum("IP"));
+    }
+    let bytes = tcp.slice();
+    match pseudo_header(addresses(net)?, bytes.len()).add_slice(bytes).ones_complement() {
         0 => Ok(()),
         _ => Err(Unusable::Checksum("TCP")),
     }
+}
+
+/// The sum of what the checksum of TCP is over besides its bytes (RFC 9293 §3.1), of which there are
+/// `length`.
+fn pseudo_header((from, to): (IpAddr, IpAddr), length: usize) -> Sum16BitWords {
+    let mut sum = Sum16BitWords::new();
+    for address in [from, to] {
+        sum = match address {
+            IpAddr::V4(address) => sum.add_4bytes(address.octets()),
+            IpAddr::V6(address) => sum.add_16bytes(address.octets()),
+        };
+    }
+    sum.add_4bytes((length as u32).to_be_bytes()).add_2bytes([0, IpNumber::TCP.0])
+}
+
+/// Sets the checksum of TCP in a packet that begins with the header of IP, where
+/// [`Checksums::Unfinished`] may hold. Nothing else of it changes.
+pub fn set_checksum(packet: &mut [u8]) -> Result<(), Unusable> {
+    let (at, checksum) = checksum(packet)?;
+    packet[at..at + 2].copy_from_slice(&checksum);
+    Ok(())
+}
+
+/// Where the checksum of TCP is in a packet, and what it has to be.
+fn checksum(packet: &[u8]) -> Result<(usize, [u8; 2]), Unusable> {
+    let sliced =
+        SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
+    let (Some(net), Some(TransportSlice::Tcp(tcp))) = (&sliced.net, &sliced.transport) else {
+        return Err(Unusable::NotTcp);
+    };
+    let bytes = tcp.slice();
+    let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + CHECKSUM;
+    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let sum = pseudo_header(addresses(net)?, bytes.len());
+    let sum = sum.add_slice(before).add_slice(after).ones_complement();
+    // Words are added in this machine's order.
+    Ok((at, sum.to_ne_bytes()))
 }
 
 fn segment<'p>(tcp: &TcpSlice<'_>, payload: &'p [u8]) -> Segment<'p> {
@@ -142,35 +178,53 @@ fn segment<'p>(tcp: &TcpSlice<'_>, payload: &'p [u8]) -> Segment<'p> {
     }
 }
 
-/// Writes the packet of a segment; its length. It may not be fragmented (RFC 1191, RFC 8201), so
-/// that all packets may have the same number (RFC 6864). Panics where `target` has not the room of
-/// [`MOST_HEADERS`] and the payload, where the two addresses are of different families, and where
-/// the payload is longer than a packet.
-pub fn write(flow: &Flow, segment: &Segment<'_>, target: &mut [u8]) -> usize {
-    let mut tcp = TcpHeader::new(flow.from.port(), flow.to.port(), segment.seq.0, segment.window);
+/// A packet that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes.
+    pub length: usize,
+    /// Where the header of TCP begins.
+    pub tcp: usize,
+    /// Where the data begin.
+    pub data: usize,
+}
+
+/// Writes the packet of a segment. It may not be fragmented (RFC 1191, RFC 8201), so that all packets
+/// may have the same number (RFC 6864). Panics where `target` has not the room of [`MOST_HEADERS`]
+/// and the payload, where the two addresses are of different families, and where the payload is
+/// longer than a packet.
+pub fn write(
+    flow: &Flow,
+    segment: &Segment<'_>,
+    checksums: Checksums,
+    target: &mut [u8],
+) -> Written {
+    let mut header =
+        TcpHeader::new(flow.from.port(), flow.to.port(), segment.seq.0, segment.window);
     if let Some(Seq(ack)) = segment.ack {
-        (tcp.ack, tcp.acknowledgment_number) = (true, ack);
+        (header.ack, header.acknowledgment_number) = (true, ack);
     }
     let Flags { syn, fin, rst, push, urgent } = segment.flags;
-    (tcp.syn, tcp.fin, tcp.rst, tcp.psh, tcp.urg) = (syn, fin, rst, push, urgent);
-    set_options(&mut tcp, segment);
-    let length = tcp.header_len() + segment.payload.len();
+    (header.syn, header.fin, header.rst, header.psh, header.urg) = (syn, fin, rst, push, urgent);
+    set_options(&mut header, segment);
+    let length = header.header_len() + segment.payload.len();
     let mut rest = &mut target[..];
-    let (ip, checksum) = match (flow.from.ip(), flow.to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => (
-            write_ipv4(from, to, length, &mut rest),
-            tcp.calc_checksum_ipv4_raw(from.octets(), to.octets(), segment.payload),
-        ),
-        (IpAddr::V6(from), IpAddr::V6(to)) => (
-            write_ipv6(from, to, length, &mut rest),
-            tcp.calc_checksum_ipv6_raw(from.octets(), to.octets(), segment.payload),
-        ),
+    let tcp = match (flow.from.ip(), flow.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => write_ipv4(from, to, length, &mut rest),
+        (IpAddr::V6(from), IpAddr::V6(to)) => write_ipv6(from, to, length, &mut rest),
         _ => panic!("{flow:?} is of two families"),
     };
-    tcp.checksum = checksum.expect("a payload is shorter than a packet");
-    tcp.write(&mut rest).expect("there is room");
+    header.write(&mut rest).expect("there is room");
     rest[..segment.payload.len()].copy_from_slice(segment.payload);
-    ip + length
+    let bytes = &mut target[tcp..tcp + length];
+    let sum = pseudo_header((flow.from.ip(), flow.to.ip()), length);
+    // Words are added in this machine's order.
+    let sum = match checksums {
+        Checksums::Whole => sum.add_slice(bytes).ones_complement(),
+        Checksums::Unfinished => !sum.ones_complement(),
+    };
+    bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_ne_bytes());
+    Written { length: tcp + length, tcp, data: tcp + header.header_len() }
 }
 
 fn set_options(tcp: &mut TcpHeader, segment: &Segment<'_>) {
@@ -265,20 +319,49 @@ mod tests {
         ) {
             let segment = Segment { payload: &payload, ..header };
             let mut packet = [0; MOST_HEADERS + 2000];
-            let length = write(&flow, &segment, &mut packet);
-            prop_assert_eq!(parse(&packet[..length], Checksums::Checked), Ok((flow, segment)));
+            let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
+            prop_assert_eq!(parse(&packet[..length], Checksums::Whole), Ok((flow, segment)));
         }
 
         #[test]
         fn a_damaged_packet_is_refused(flow in flows(), header in headers(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
             let segment = Segment { payload: b"some data", ..header };
             let mut packet = [0; MOST_HEADERS + 100];
-            let length = write(&flow, &segment, &mut packet);
+            let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
             packet[at.index(length)] ^= 1 << bit;
             // IPv6 has no checksum of its own: what is not part of TCP's may change unnoticed.
-            if let Ok(found) = parse(&packet[..length], Checksums::Checked) {
+            if let Ok(found) = parse(&packet[..length], Checksums::Whole) {
                 prop_assert!(flow.from.is_ipv6() && found == (flow, segment));
             }
+        }
+
+        #[test]
+        fn a_checksum_is_set_whatever_stood_there(
+            flow in flows(), header in headers(), payload in prop::collection::vec(any::<u8>(), 0..100), stood in any::<[u8; 2]>()
+        ) {
+            let segment = Segment { payload: &payload, ..header };
+            let mut packet = [0; MOST_HEADERS + 100];
+            let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
+            let expected = packet;
+            let ip = if flow.from.is_ipv4() { 20 } else { 40 };
+            packet[ip + CHECKSUM..][..2].copy_from_slice(&stood);
+            prop_assert_eq!(set_checksum(&mut packet[..length]), Ok(()));
+            prop_assert_eq!(packet, expected);
+        }
+
+        #[test]
+        fn an_unfinished_checksum_can_be_completed(
+            flow in flows(), header in headers(), payload in prop::collection::vec(any::<u8>(), 0..100)
+        ) {
+            let segment = Segment { payload: &payload, ..header };
+            let (mut whole, mut packet) = ([0; MOST_HEADERS + 100], [0; MOST_HEADERS + 100]);
+            write(&flow, &segment, Checksums::Whole, &mut whole);
+            let written = write(&flow, &segment, Checksums::Unfinished, &mut packet);
+            prop_assert_eq!(&packet[written.data..written.length], &payload[..]);
+            // As a device does it: the sum from there on, with what stands where it comes to.
+            let sum = Sum16BitWords::new().add_slice(&packet[written.tcp..written.length]).ones_complement();
+            packet[written.tcp + CHECKSUM..][..2].copy_from_slice(&sum.to_ne_bytes());
+            prop_assert_eq!(packet, whole);
         }
 
         #[test]
@@ -290,12 +373,13 @@ mod tests {
         ) {
             let segment = Segment { payload: b"some data", ..header };
             let mut packet = [0; MOST_HEADERS + 100];
-            let length = write(&flow, &segment, &mut packet);
+            let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
             for (at, byte) in changes {
                 packet[at.index(length)] = byte;
             }
             let _ = parse(&packet[..length], Checksums::Unfinished);
             let _ = parse(&packet[..cut.index(length)], Checksums::Unfinished);
+            let _ = set_checksum(&mut packet[..cut.index(length)]);
         }
     }
 
@@ -318,7 +402,7 @@ mod tests {
             payload: b"payload",
         };
         let mut packet = [0; MOST_HEADERS + 7];
-        let length = write(&flow, &segment, &mut packet);
+        let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
         assert_eq!(packet[..length], expected[..]);
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
 use fastrand::Rng;
-use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, parse, write};
+use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, Written, parse, write};
 use loopscope_stack::{Algorithm, Clocks, Config, Connection, Seq, State};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -93,7 +93,7 @@ impl Wire {
 
     /// Sends a packet to the kernel. Where the device is full, the packet is lost.
     fn send(&self, packet: &[u8]) {
-        let (flow, _) = parse(packet, Checksums::Checked).expect("it has a segment");
+        let (flow, _) = parse(packet, Checksums::Whole).expect("it has a segment");
         let socket = &self.raw[usize::from(flow.to.is_ipv6())];
         // A raw socket of IPv6 refuses addresses with a port.
         let to = SocketAddr::new(flow.to.ip(), 0);
@@ -413,7 +413,7 @@ impl Trial {
         }
         let [data, packet] = buffers;
         while let Some(segment) = connection.poll(now, data) {
-            let length = write(&self.flow, &segment, packet);
+            let Written { length, .. } = write(&self.flow, &segment, Checksums::Whole, packet);
             let packet = packet[..length].to_vec();
             self.network.carry(packet, now, &mut self.to_kernel, &mut self.rng);
         }

@@ -88,6 +88,8 @@ struct World {
     packets: Vec<Option<Packet>>,
     number: u64,
     counts: [Counts; 2],
+    /// Whether a device cuts what is sent at once into segments.
+    in_trains: bool,
     taken_over: usize,
 }
 
@@ -188,6 +190,7 @@ impl World {
             number: 0,
             counts: Default::default(),
             taken_over: 0,
+            in_trains: seed % 2 == 1,
         };
         for end in 0..2 {
             world.at(us(1), end, What::Acts);
@@ -207,13 +210,14 @@ impl World {
 
     /// Sends what an end has to send, and looks when it wants to be woken.
     fn settle(&mut self, end: usize) {
-        let mut buffer = [0; 9000];
+        let mut buffer = [0; 60_000];
         let mut burst = 0;
-        while let Some(segment) = self.ends[end].poll(self.now, &mut buffer) {
-            let packet = Packet::of(&segment);
-            burst += 1;
+        while let Some(packets) = self.sent(end, &mut buffer) {
+            burst += packets.len();
             assert!(burst < 10_000, "it sends for ever");
-            self.carry(end, packet);
+            for packet in packets {
+                self.carry(end, packet);
+            }
         }
         // A deadline that is later by then is looked at then.
         if let Some(deadline) = self.ends[end].deadline()
@@ -222,6 +226,24 @@ impl World {
             self.wakes[end] = Some(deadline.max(self.now));
             self.at(deadline.saturating_sub(self.now), end, What::Wakes);
         }
+    }
+
+    /// What an end sends next.
+    fn sent(&mut self, end: usize, buffer: &mut [u8]) -> Option<Vec<Packet>> {
+        if !self.in_trains {
+            return Some(vec![Packet::of(&self.ends[end].poll(self.now, buffer)?)]);
+        }
+        let (train, size) = self.ends[end].poll_train(self.now, buffer)?;
+        let mut packets: Vec<Packet> = vec![];
+        // One without data is a segment, too.
+        for offset in (0..train.payload.len().max(1)).step_by(size) {
+            let payload = &train.payload[offset..train.payload.len().min(offset + size)];
+            let is_last = offset + payload.len() == train.payload.len();
+            let flags = Flags { push: train.flags.push && is_last, ..train.flags };
+            let seq = Seq(train.seq.0.wrapping_add(offset as u32));
+            packets.push(Packet::of(&Segment { seq, flags, payload, ..train }));
+        }
+        Some(packets)
     }
 
     fn carry(&mut self, from: usize, packet: Packet) {

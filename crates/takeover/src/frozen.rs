@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::options::{self, RepairWindow, get, set};
 use crate::queues::{self, Queue};
+use crate::refusal::{self, Refusal};
 
 /// Values of TCP_REPAIR (linux/tcp.h).
 pub(crate) const REPAIR_ON: c_int = 1;
@@ -30,23 +31,6 @@ const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
 const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
-
-/// Why a connection stays with the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
-    /// It is being made, or is no connection.
-    #[error("it is not connected")]
-    NotConnected,
-    /// One of its ends has closed its stream.
-    #[error("it is being closed")]
-    Closing,
-    /// Urgent data came that were not read. TCP_REPAIR does not tell what is after them.
-    #[error("it has urgent data")]
-    Urgent,
-    /// A program has a filter on the socket.
-    #[error("its socket has a filter")]
-    Filter,
-}
 
 /// Why a connection was not taken over, or not given back.
 #[derive(Debug, Error)]
@@ -168,6 +152,9 @@ impl Frozen {
         if options::has_filter(fd).to("look for a filter")? {
             return Err(Refusal::Filter.into());
         }
+        if refusal::is_multipath(fd).to("ask for the socket's protocol")? {
+            return Err(Refusal::Multipath.into());
+        }
         let kept = Kept::of(fd).to("read the socket's options")?;
         let info: libc::tcp_info = get(fd, IPPROTO_TCP, libc::TCP_INFO).to("read TCP_INFO")?;
         match info.tcpi_state {
@@ -175,9 +162,13 @@ impl Frozen {
             SYN_SENT | SYN_RECEIVED | CLOSE | LISTEN => return Err(Refusal::NotConnected.into()),
             _ => return Err(Refusal::Closing.into()),
         }
+        let flow = Flow { from: address(fd, true)?, to: address(fd, false)? };
+        if let Some(refusal) = refusal::hidden(fd, &flow).to("look for keys and protocols")? {
+            return Err(refusal.into());
+        }
         options::attach_filter(fd, &only_marked(mark)).to("attach a filter")?;
         match read(fd) {
-            Ok((state, flow)) => {
+            Ok(state) => {
                 let queued = state.queued.len();
                 let frozen = Frozen {
                     written: Seq(state.unacknowledged.0.wrapping_add(queued as u32)),
@@ -200,8 +191,8 @@ impl Frozen {
     }
 }
 
-/// Begins repair mode and reads the state of a connection, and the flow of what comes.
-fn read(fd: BorrowedFd<'_>) -> Result<(State, Flow), TakeoverError> {
+/// Begins repair mode and reads the state of a connection.
+fn read(fd: BorrowedFd<'_>) -> Result<State, TakeoverError> {
     Kept::silence(fd).to("switch keep-alive off")?;
     set(fd, IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON).to("begin TCP_REPAIR")?;
     // Once more: the filter has let nothing through since.
@@ -228,7 +219,7 @@ fn read(fd: BorrowedFd<'_>) -> Result<(State, Flow), TakeoverError> {
     let unacknowledged = Seq(written.0.wrapping_sub(queued as u32));
     let edge = window.window_begin.wrapping_add(window.window);
     let trip = |us: u32| Duration::from_micros(us.into());
-    let state = State {
+    Ok(State {
         unacknowledged,
         queued: bytes,
         sent: queued - unsent.min(queued),
@@ -243,8 +234,7 @@ fn read(fd: BorrowedFd<'_>) -> Result<(State, Flow), TakeoverError> {
         selective: has(SELECTIVE),
         round_trip: (info.tcpi_rtt > 0).then(|| (trip(info.tcpi_rtt), trip(info.tcpi_rttvar))),
         timestamps: has(TIMESTAMPS).then_some(Clocks { now: stamp, recent: None, newest: None }),
-    };
-    Ok((state, Flow { from: address(fd, true)?, to: address(fd, false)? }))
+    })
 }
 
 fn has_urgent_data(fd: BorrowedFd<'_>) -> io::Result<bool> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
-use loopscope_stack::packet::{Flow, MOST_HEADERS, write};
+use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, Written, write};
 use loopscope_stack::{Blocks, Flags, Segment, Seq, State, Timestamps};
 use rustix::net::SendFlags;
 
@@ -153,7 +153,7 @@ fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io:
         payload: &[],
     };
     let mut packet = [0; MOST_HEADERS];
-    let length = write(flow, &segment, &mut packet);
+    let Written { length, .. } = write(flow, &segment, Checksums::Whole, &mut packet);
     inject(&packet[..length])
 }
 

@@ -9,6 +9,8 @@ mod frozen;
 mod give_back;
 mod options;
 mod queues;
+mod refusal;
 
-pub use frozen::{Frozen, Refusal, Taken, TakeoverError};
+pub use frozen::{Frozen, Taken, TakeoverError};
 pub use give_back::Inject;
+pub use refusal::Refusal;

@@ -19,6 +19,10 @@ pub(crate) unsafe trait Plain: Copy {}
 unsafe impl Plain for c_int {}
 // SAFETY: it is an integer.
 unsafe impl Plain for u32 {}
+// SAFETY: it is an integer.
+unsafe impl Plain for u64 {}
+// SAFETY: they are integers.
+unsafe impl Plain for [u64; 6] {}
 // SAFETY: all its fields are integers.
 unsafe impl Plain for libc::tcp_info {}
 // SAFETY: all its fields are integers.

@@ -1,6 +1,7 @@
 //! Connections of this kernel, taken over by the stack and given back at any instant, on the loopback
 //! device of a network namespace. Needs root.
 
+mod keys;
 #[path = "../../stack/tests/program/mod.rs"]
 mod program;
 #[path = "../../../tests/skip.rs"]
@@ -13,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use loopscope_stack::packet::{Checksums, MOST_HEADERS, parse, write};
+use loopscope_stack::packet::{Checksums, MOST_HEADERS, Written, parse, write};
 use loopscope_stack::{Algorithm, Config, Connection};
 use loopscope_takeover::{Frozen, Refusal, Taken, TakeoverError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -142,7 +143,7 @@ fn accelerate(
         program.act_by_stack(&mut connection, rng);
         while let Some(segment) = connection.poll(begin.elapsed(), &mut buffer) {
             let back = loopscope_stack::packet::Flow { from: flow.to, to: flow.from };
-            let length = write(&back, &segment, &mut packet);
+            let Written { length, .. } = write(&back, &segment, Checksums::Whole, &mut packet);
             for _ in 0..wire.copies() {
                 // A full device is a loss.
                 let _ = Wire::send(&wire.raw, &packet[..length]);
@@ -268,6 +269,60 @@ fn what_the_stack_cannot_do_stays_with_the_kernel() {
         let mut found = [0; 2];
         (&server).read_exact(&mut found).unwrap();
         assert_eq!(&found, b"on");
+    });
+}
+
+/// Both ends of a connection whose sockets were changed before it was made.
+fn connected_with(protocol: i32, change: impl Fn(&Socket, u16)) -> [Socket; 2] {
+    let make = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::from(protocol))).unwrap();
+    let (listener, client) = (make(), make());
+    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = address.as_socket().unwrap().port();
+    change(&listener, 0);
+    change(&client, port);
+    client.connect(&address).unwrap();
+    [client, listener.accept().unwrap().0]
+}
+
+/// The kernel goes on with a connection that was refused.
+fn goes_on([client, server]: [Socket; 2]) {
+    (&client).write_all(b"on").unwrap();
+    let mut found = [0; 2];
+    (&server).read_exact(&mut found).unwrap();
+    assert_eq!(&found, b"on");
+}
+
+#[test]
+fn a_connection_with_keys_stays_with_the_kernel() {
+    in_namespace(|| {
+        let plain = connected_with(libc::IPPROTO_TCP, |_, _| {});
+        if keys::sign(&plain[0], Ipv4Addr::LOCALHOST, 1).is_err() {
+            return skip::skipped("this kernel has no TCP-MD5");
+        }
+        assert!(Frozen::take(&plain[1], MARK).is_ok());
+        let signed = connected_with(libc::IPPROTO_TCP, |socket, port| {
+            keys::sign(socket, Ipv4Addr::LOCALHOST, port).unwrap();
+        });
+        for socket in &signed {
+            assert_eq!(refused(socket), Refusal::Signed);
+        }
+        goes_on(signed);
+    });
+}
+
+#[test]
+fn a_connection_of_several_ways_stays_with_the_kernel() {
+    in_namespace(|| {
+        if !std::path::Path::new("/proc/sys/net/mptcp/enabled").exists() {
+            return skip::skipped("this kernel has no MPTCP");
+        }
+        let multipath = connected_with(libc::IPPROTO_MPTCP, |_, _| {});
+        for socket in &multipath {
+            assert_eq!(refused(socket), Refusal::Multipath);
+        }
+        goes_on(multipath);
     });
 }
 

@@ -8,18 +8,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr as Address};
 use std::ops::Range;
 
 use loopscope_ctf::FieldType;
+use loopscope_sock_diag::{AF_INET, AF_INET6, Nla, SockDiag, SocketId};
 use loopscope_time::source::read_counter;
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
-use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::nlas::Nla;
-use netlink_packet_sock_diag::inet::{
-    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
-};
-use netlink_sys::protocols::NETLINK_SOCK_DIAG;
-use netlink_sys::{Socket, SocketAddr};
 
 use super::shape::Shape;
 use crate::output::Output;
@@ -96,7 +86,7 @@ struct Connection {
 /// The connections of some processes in the network namespace of the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    socket: Socket,
+    diagnostics: SockDiag,
     /// By the socket's inode.
     known: BTreeMap<u32, Connection>,
     /// Those of other processes, and how often their owner was looked for.
@@ -107,11 +97,9 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn open(file: Output) -> io::Result<Connections> {
-        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
+        let diagnostics = SockDiag::open()?;
         let (known, others) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Connections { socket, known, others, file, recorded: 0 })
+        Ok(Connections { diagnostics, known, others, file, recorded: 0 })
     }
 
     /// Looks for connections that are not known yet. `processes` are numbers of processes, each with
@@ -119,15 +107,8 @@ impl Connections {
     pub(crate) fn search(&mut self, processes: &[(u32, u32)]) -> io::Result<()> {
         let mut found = vec![];
         for family in [AF_INET, AF_INET6] {
-            let any = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
-            self.ask(family, any, NLM_F_DUMP)?;
-            loop {
-                let (answers, ended) = self.answers()?;
-                found.extend(answers.into_iter().map(|answer| answer.header));
-                if ended {
-                    break;
-                }
-            }
+            let all = self.diagnostics.all(family)?;
+            found.extend(all.into_iter().map(|answer| answer.header));
         }
         let there: BTreeSet<u32> = found.iter().map(|header| header.inode).collect();
         self.others.retain(|inode, _| there.contains(inode));
@@ -156,8 +137,7 @@ impl Connections {
     pub(crate) fn look(&mut self) -> io::Result<()> {
         for (inode, mut connection) in std::mem::take(&mut self.known) {
             let before = read_counter().0;
-            self.ask(connection.family, connection.id.clone(), 0)?;
-            let (answers, _) = self.answers()?;
+            let answers = self.diagnostics.one(connection.family, connection.id.clone())?;
             let took = read_counter().0.saturating_sub(before);
             let own = answers.iter().filter(|answer| answer.header.inode == inode);
             let info = own.flat_map(|answer| &answer.nlas).find_map(|nla| match nla {
@@ -183,48 +163,6 @@ impl Connections {
             self.known.insert(inode, connection);
         }
         Ok(())
-    }
-
-    fn ask(&mut self, family: u8, socket_id: SocketId, flags: u16) -> io::Result<()> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        let request = InetRequest {
-            family,
-            protocol: IPPROTO_TCP,
-            extensions: ExtensionFlags::INFO,
-            states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT,
-            socket_id,
-        };
-        let request = SockDiagMessage::InetRequest(request);
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map(drop)
-    }
-
-    /// The next answers to a request, and whether these were the last of many; none where there is no
-    /// such socket.
-    fn answers(&mut self) -> io::Result<(Vec<InetResponse>, bool)> {
-        let (bytes, _) = self.socket.recv_from_full()?;
-        let (mut found, mut ended, mut rest) = (vec![], false, &bytes[..]);
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let length = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(length.max(1)..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(answer)) => {
-                    found.push(*answer);
-                }
-                NetlinkPayload::Error(error) => match error.to_io() {
-                    error if error.kind() == io::ErrorKind::NotFound => ended = true,
-                    error => return Err(error),
-                },
-                _ => ended = true,
-            }
-        }
-        Ok((found, ended))
     }
 }
 
