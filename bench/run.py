@@ -1,8 +1,8 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
 ``run.py`` runs all but those that take minutes; ``run.py NAME…`` some figures, or all of ``trace``,
-``timeline``, ``network``, ``clock``, ``paths``, ``control``, ``kernel`` or ``stm``; bench/README.md
-names them.
+``timeline``, ``network``, ``clock``, ``paths``, ``control``, ``kernel``, ``stm`` or ``stack``;
+bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ import network  # noqa: E402
 import network.table  # noqa: E402
 import paths  # noqa: E402
 import paths.table  # noqa: E402
+import stack  # noqa: E402
+import stack.table  # noqa: E402
 import stm  # noqa: E402
 import stm.table  # noqa: E402
 import table  # noqa: E402
@@ -49,6 +51,7 @@ GROUPS = {
     "control": control.FIGURES,
     "kernel": kernel.FIGURES,
     "stm": stm.FIGURES,
+    "stack": stack.FIGURES,
 }
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
@@ -129,10 +132,11 @@ def main(wanted: list[str]) -> int:
         ("control", control.table.PARTS, control.table.notes),
         ("kernel", kernel.table.PARTS, kernel.table.notes),
         ("stm", stm.table.PARTS, stm.table.notes),
+        ("stack", stack.table.PARTS, stack.table.notes),
     ):
         of_group = [figure for figure in wanted if figure in GROUPS[name]]
         if of_group or not wanted:
-            run = run_program if name in ("kernel", "stm") else run_isolated
+            run = run_program if name in ("kernel", "stm", "stack") else run_isolated
             found = results[name] = run(["-m", name, *of_group], {})
             rows, said = targets.rows(parts, found), list(notes(found))
             print(targets.render(rows, said))

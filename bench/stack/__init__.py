@@ -1,0 +1,13 @@
+"""What a connection does by the user-mode TCP stack and by the kernel's sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stack import exchange
+
+FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
+    "stack-round-trip": exchange.round_trips,
+    "stack-bulk": exchange.bulk,
+}

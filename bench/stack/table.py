@@ -1,0 +1,64 @@
+"""What the user-mode TCP stack came to against its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from targets import NOT_MEASURED, Row, verdict
+
+# The stack's round trip by the kernel's, where its sockets sleep: at the median, and p99.9; and at
+# the median where they are asked until there is something.
+BLOCKING = {"p50_us": 0.2, "p999_us": 0.25}
+SPINNING = {"p50_us": 0.8}
+# The stack's Gbit/s by the kernel's without segmentation offload.
+UNSEGMENTED = 1.0
+
+
+def _round_trips(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("64 B there and back over TCP", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        times = " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us"))
+        times += f" / {each['p999_us']['median']:.0f} µs, {each['cpu_us']['median']:.0f} µs of CPU"
+        yield Row(f"64 B there and back over TCP, {kind}", "", times, "", "")
+    for kind, targets in (("blocking", BLOCKING), ("spinning", SPINNING)):
+        for part, target in targets.items():
+            if (ratio := found["ratios"].get(kind, {}).get(part)) is None:
+                continue
+            name = "p50" if part == "p50_us" else "p99.9"
+            judged = verdict(ratio["median"] <= target)
+            yield Row(f"  {name} of stack", f"{target:g} of {kind}", "", _said(ratio), judged)
+
+
+def _bulk(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("one stream", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        measured = "{:.1f} Gbit/s".format(each["gbit_per_s"]["median"])
+        measured += ", {:.2f} CPUs".format(each["cpus"]["median"])
+        ratio = found["ratios"].get(kind, {}).get("gbit_per_s")
+        if ratio is None:
+            yield Row(f"one stream, {kind}", "", measured, "", "")
+            continue
+        is_judged = kind == "unsegmented-bulk"
+        target = f"stack {UNSEGMENTED:g}" if is_judged else ""
+        judged = verdict(ratio["median"] >= UNSEGMENTED) if is_judged else ""
+        yield Row(f"one stream, {kind}", target, measured, f"stack {_said(ratio)}", judged)
+
+
+def _said(ratio: dict[str, float]) -> str:
+    return "{median:.2f} ({min:.2f} to {max:.2f})".format(**ratio)
+
+
+def notes(found: dict[str, Any]) -> Iterator[str]:
+    """What is to be known of the figures."""
+    for figure in PARTS:
+        skipped = found.get(figure, {}).get("skipped", {})
+        for kind, why in skipped.items() if isinstance(skipped, dict) else ():
+            yield f"{kind} was left out: {why}"
+
+
+PARTS = {"stack-round-trip": _round_trips, "stack-bulk": _bulk}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Registered flows of a device go to the near end of a pair of devices (XDP), at whose far end a
+// program has them. What it sends by its inlet, if it is of a flow of its own, goes where the
+// kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SECTION(name) __attribute__((section(name), used))
+#define MAP(name, map_type, key_type, value_type, entries) \
+    struct { \
+        int (*type)[map_type]; \
+        int (*max_entries)[entries]; \
+        key_type *key; \
+        value_type *value; \
+    } name SECTION(".maps")
+
+// linux/bpf.h.
+enum { HASH = 1, DEVMAP_HASH = 25 };
+enum { XDP_DROP = 1, XDP_PASS = 2 };
+enum { TC_ACT_SHOT = 2 };
+struct xdp_md {
+    u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
+};
+struct __sk_buff {
+    u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
+    u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
+};
+static void *(*const lookup)(void *, const void *) = (void *)1;
+static long (*const store_bytes)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
+static long (*const redirect)(u32, u64) = (void *)23;
+static long (*const pull_data)(struct __sk_buff *, u32) = (void *)39;
+static long (*const redirect_map)(void *, u64, u64) = (void *)51;
+static long (*const redirect_neigh)(u32, void *, int, u64) = (void *)152;
+enum { INGRESS = 1 };
+
+enum { ETHERNET = 14 };
+enum { PROTOCOL_TCP = 6, PROTOCOL_UDP = 17 };
+enum { IPV4_HEADER = 20, IPV6_HEADER = 40, FRAGMENT = 0x3fff, TCP_HEADER = 20, UDP_HEADER = 8 };
+
+// As the receiver sees it. The addresses of IPv4 are in the first four bytes.
+struct flow {
+    u8 remote[16], local[16];
+    u16 remote_port, local_port; // in the network's order
+    u8 protocol;
+    u8 unused[3];
+};
+struct registered {
+    u32 near;   // index of the pair's near end
+    u32 inlet;  // index of the device by which the program sends
+    u32 device; // index of the device
+    u32 mark;   // of what goes to the kernel
+    u8 address[6]; // the device's, of Ethernet
+    u8 stopped;    // what comes goes to the kernel
+    u8 unused;
+    u64 packets, payload; // that came
+};
+MAP(flows, HASH, struct flow, struct registered, 65536);
+// The near ends, by their index.
+MAP(ends, DEVMAP_HASH, u32, u32, 1024);
+
+static void copy(u8 *to, const u8 *from, int count) {
+    for (int i = 0; i < count; i++)
+        to[i] = from[i];
+}
+
+// The flow of a frame with its payload; 0: it is of none. `leaves`: it is of the other direction.
+static int flow_of(const u8 *frame, const u8 *end, struct flow *flow, u32 *payload, int leaves) {
+    const u8 *ip = frame + ETHERNET, *transport;
+    u8 *source = leaves ? flow->local : flow->remote, *target = leaves ? flow->remote : flow->local;
+    u32 length;
+    if (ip > end)
+        return 0;
+    if (frame[12] == 0x08 && frame[13] == 0x00) {
+        if (ip + IPV4_HEADER > end)
+            return 0;
+        // Without options; neither a fragment nor one of which more follow.
+        if (ip[0] != 0x45 || ((ip[6] << 8 | ip[7]) & FRAGMENT))
+            return 0;
+        flow->protocol = ip[9];
+        copy(source, ip + 12, 4);
+        copy(target, ip + 16, 4);
+        length = (ip[2] << 8 | ip[3]) - IPV4_HEADER;
+        transport = ip + IPV4_HEADER;
+    } else if (frame[12] == 0x86 && frame[13] == 0xdd) {
+        if (ip + IPV6_HEADER > end)
+            return 0;
+        flow->protocol = ip[6];
+        copy(source, ip + 8, 16);
+        copy(target, ip + 24, 16);
+        length = ip[4] << 8 | ip[5];
+        transport = ip + IPV6_HEADER;
+    } else {
+        return 0;
+    }
+    if (transport + UDP_HEADER > end)
+        return 0;
+    u16 first = *(const u16 *)transport, second = *(const u16 *)(transport + 2);
+    flow->remote_port = leaves ? second : first;
+    flow->local_port = leaves ? first : second;
+    u32 header = UDP_HEADER;
+    if (flow->protocol == PROTOCOL_TCP) {
+        if (transport + TCP_HEADER > end)
+            return 0;
+        header = (transport[12] >> 4) * 4;
+    } else if (flow->protocol != PROTOCOL_UDP) {
+        return 0;
+    }
+    *payload = length > header ? length - header : 0;
+    return 1;
+}
+
+SECTION("xdp") int divert(struct xdp_md *context) {
+    struct flow flow = {};
+    u32 payload = 0;
+    if (!flow_of((void *)(long)context->data, (void *)(long)context->data_end, &flow, &payload, 0))
+        return XDP_PASS;
+    struct registered *found = lookup(&flows, &flow);
+    if (!found || found->stopped)
+        return XDP_PASS;
+    __sync_fetch_and_add(&found->packets, 1);
+    __sync_fetch_and_add(&found->payload, payload);
+    return redirect_map(&ends, found->near, XDP_DROP);
+}
+
+// The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at: the
+// kernel makes Ethernet's header.
+static struct registered *own(struct __sk_buff *frame, int leaves) {
+    struct flow flow = {};
+    u32 payload;
+    if (!flow_of((void *)(long)frame->data, (void *)(long)frame->data_end, &flow, &payload, leaves))
+        return 0;
+    struct registered *found = lookup(&flows, &flow);
+    return found && found->inlet == frame->ingress_ifindex ? found : 0;
+}
+
+SECTION("classifier") int leave(struct __sk_buff *frame) {
+    // The kernel has moved a VLAN's tag away from the bytes; it would add it again.
+    if (frame->vlan_present)
+        return TC_ACT_SHOT;
+    // The headers may not be at hand.
+    pull_data(frame, ETHERNET + IPV6_HEADER + TCP_HEADER);
+    struct registered *found = own(frame, 1);
+    if (found)
+        return redirect_neigh(found->device, 0, 0, 0);
+    found = own(frame, 0);
+    // The kernel passes over what is for another address.
+    if (!found || store_bytes(frame, 0, found->address, sizeof(found->address), 0))
+        return TC_ACT_SHOT;
+    frame->mark = found->mark;
+    return redirect(found->device, INGRESS);
+}
+
+char LICENSE[] SECTION("license") = "Dual MIT/GPL";

@@ -1,0 +1,59 @@
+"""The benchmark of the user-mode TCP stack: what it makes of rounds."""
+
+from __future__ import annotations
+
+import stack.exchange
+import stack.table
+from pytest import MonkeyPatch
+from targets import rows, verdicts
+
+
+def _answers(monkeypatch: MonkeyPatch, values: dict[str, dict[str, list[float]]]) -> None:
+    found = {"rounds": 3, "values": values, "skipped": {}}
+    monkeypatch.setattr(stack.exchange, "_measured", lambda *_: found)
+
+
+def _times(p50: list[float], p999: float) -> dict[str, list[float]]:
+    many = len(p50)
+    rest = {"p99_us": [9.0] * many, "cpu_us": [1.0] * many, "max_us": [99.0] * many}
+    return {"p50_us": p50, "p999_us": [p999] * many, **rest}
+
+
+def test_a_round_trip_is_compared_within_its_round(monkeypatch: MonkeyPatch) -> None:
+    values = {
+        "blocking": _times([50, 100, 50], 100),
+        "spinning": _times([10, 20, 10], 100),
+        "stack": _times([8, 20, 9], 26),
+    }
+    _answers(monkeypatch, values)
+    found = stack.exchange.round_trips()
+    assert found["ratios"]["blocking"]["p50_us"] == {"median": 0.18, "min": 0.16, "max": 0.2}
+    assert verdicts(rows(stack.table.PARTS, {"stack-round-trip": found})) == {
+        "64 B there and back over TCP, stack: p50 of stack": "met",
+        "64 B there and back over TCP, stack: p99.9 of stack": "MISSED",
+        "64 B there and back over TCP, stack: p50 of stack (2)": "MISSED",
+    }
+
+
+def test_a_stream_is_judged_by_the_kernel_without_offload_alone(monkeypatch: MonkeyPatch) -> None:
+    values = {
+        "blocking-bulk": {"gbit_per_s": [18.0, 18.0], "cpus": [1.5, 1.5]},
+        "unsegmented-bulk": {"gbit_per_s": [8.0, 6.0], "cpus": [1.5, 1.5]},
+        "stack-bulk": {"gbit_per_s": [8.0, 9.0], "cpus": [2.0, 2.0]},
+    }
+    _answers(monkeypatch, values)
+    found = stack.exchange.bulk()
+    assert found["ratios"]["unsegmented-bulk"]["gbit_per_s"]["median"] == 1.25
+    assert verdicts(rows(stack.table.PARTS, {"stack-bulk": found})) == {
+        "one stream, unsegmented-bulk": "met"
+    }
+
+
+def test_what_was_left_out_is_not_judged(monkeypatch: MonkeyPatch) -> None:
+    _answers(monkeypatch, {"stack": _times([8], 26)})
+    found = stack.exchange.round_trips() | {"skipped": {"blocking": "why"}}
+    assert verdicts(rows(stack.table.PARTS, {"stack-round-trip": found})) == {}
+    assert list(stack.table.notes({"stack-round-trip": found})) == ["blocking was left out: why"]
+    skipped = {"stack-bulk": {"skipped": "no root"}}
+    (row,) = rows(stack.table.PARTS, skipped)
+    assert row.measured == "not measured" and not list(stack.table.notes(skipped))
