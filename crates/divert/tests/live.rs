@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use loopscope_divert::Diversion;
 use loopscope_stack::packet::{Checksums, Flow, Written, write};
-use loopscope_stack::{Blocks, Config, Flags, Segment, Seq};
+use loopscope_stack::{Blocks, Config, Ecn, Flags, Segment, Seq};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::geteuid;
 use program::Program;
@@ -210,6 +210,7 @@ fn frame(flow: &Flow, marker: &str) -> Vec<u8> {
         ack: Some(Seq(0)),
         window: 0,
         flags: Flags::default(),
+        ecn: Ecn::NotCapable,
         timestamps: None,
         blocks: Blocks::default(),
         payload: marker.as_bytes(),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::congested::Notification;
 use crate::congestion::Window;
 use crate::flight::Flight;
 use crate::place::Place;
@@ -44,6 +45,7 @@ pub struct Connection {
     pub(crate) flight: Flight,
     pub(crate) trips: RoundTrips,
     pub(crate) congestion: Window,
+    pub(crate) notification: Notification,
     /// SND.NXT when a loss was found: the recovery ends when that is acknowledged.
     pub(crate) recovery: Option<Recovery>,
     pub(crate) tail: Option<Tail>,
@@ -165,6 +167,7 @@ impl Connection {
             flight,
             trips,
             congestion: Window::new(config.algorithm, segment),
+            notification: Notification::new(state.ecn),
             recovery: None,
             tail: None,
             acks: Acks { sent: expected, now: true, waiting: 0 },
@@ -205,6 +208,7 @@ impl Connection {
             scale: self.scale,
             peer_scale: self.peer_scale,
             selective: self.selective,
+            ecn: self.notification.is_agreed(),
             round_trip: self.trips.known(),
             timestamps: self.stamps.map(|stamps| Clocks {
                 now: stamps.value(now),
@@ -309,22 +313,23 @@ impl Connection {
                 // It has a round trip of its own to be answered.
                 self.timers.retransmission = Some(now + self.trips.timeout());
             }
-            return Some(self.data(now, &places, buffer));
+            return Some(self.data(now, &places, false, buffer));
         }
-        if let Some(places) = self.tail_probe(now, most) {
-            return Some(self.data(now, &places, buffer));
+        if let Some((places, is_new)) = self.tail_probe(now, most) {
+            return Some(self.data(now, &places, is_new, buffer));
         }
         if let Some(first) = self.new_data(most) {
-            let train = self.send_train(now, first, most, buffer.len());
-            return Some(self.data(now, &train, buffer));
+            let room = if self.notification.is_due() { most } else { buffer.len() };
+            let train = self.send_train(now, first, most, room);
+            return Some(self.data(now, &train, true, buffer));
         }
         self.arm_closed_window(now);
         if std::mem::take(&mut self.due.question) {
             // Nothing is acceptable there, so it is answered (RFC 9293 §3.8.4).
             let at = self.acknowledged.back(1);
-            return Some(self.segment(now, at, false, &[]));
+            return Some(self.segment(now, at, Flags::default(), false, &[]));
         }
-        self.acks.now.then(|| self.segment(now, self.next, false, &[]))
+        self.acks.now.then(|| self.segment(now, self.next, Flags::default(), false, &[]))
     }
 
     /// Sends new data, and further full segments as far as there is `room`.
@@ -366,8 +371,8 @@ impl Connection {
         (self.in_flight() + places.end.since(places.start) <= size).then_some(places)
     }
 
-    /// RFC 8985 §7.3: new data, or the last segment again.
-    fn tail_probe(&mut self, now: Duration, most: usize) -> Option<Range<Place>> {
+    /// RFC 8985 §7.3: new data, or the last segment again; whether they are new.
+    fn tail_probe(&mut self, now: Duration, most: usize) -> Option<(Range<Place>, bool)> {
         if !std::mem::take(&mut self.due.tail) {
             return None;
         }
@@ -388,7 +393,7 @@ impl Connection {
         self.congestion.sent(places.end.since(places.start));
         self.counts.sent += 1;
         self.tail = Some(Tail { until: self.next, again });
-        Some(places)
+        Some((places, !again))
     }
 
     /// Data that both windows allow and that need not wait (RFC 9293 §3.7.4 and §3.8.6.2.1).
@@ -409,19 +414,21 @@ impl Connection {
         &mut self,
         now: Duration,
         places: &Range<Place>,
+        is_new: bool,
         buffer: &'b mut [u8],
     ) -> Segment<'b> {
         let payload = &mut buffer[..places.end.since(places.start)];
         self.queue.copy_out(places.start, payload);
-        let push = places.end == self.written;
-        self.segment(now, places.start, push, payload)
+        let flags = Flags { push: places.end == self.written, ..Flags::default() };
+        self.segment(now, places.start, flags, is_new, payload)
     }
 
     fn segment<'b>(
         &mut self,
         now: Duration,
         at: Place,
-        push: bool,
+        mut flags: Flags,
+        is_new: bool,
         payload: &'b [u8],
     ) -> Segment<'b> {
         let window = self.incoming.announce(self.segment, self.scale);
@@ -433,7 +440,8 @@ impl Connection {
             value: stamps.value(now),
             echo: stamps.recent.unwrap_or(0),
         });
-        let flags = Flags { push, ..Flags::default() };
-        Segment { seq: at.seq(), ack: Some(ack.seq()), window, flags, timestamps, blocks, payload }
+        let ecn = self.notification.say(is_new, &mut flags);
+        let (seq, ack) = (at.seq(), Some(ack.seq()));
+        Segment { seq, ack, window, flags, ecn, timestamps, blocks, payload }
     }
 }

@@ -52,7 +52,11 @@ impl Connection {
         }
         self.arm_keep_alive(now);
         self.take_stamp(now, segment, begin);
+        let before = self.in_flight();
         self.take_ack(now, segment, begin, ack);
+        if segment.flags.marked {
+            self.take_mark(before);
+        }
         self.take_data(now, segment, begin);
         if segment.flags.fin && begin + segment.payload.len() == self.incoming.next() {
             self.end = Some(End::Closing);
@@ -253,6 +257,7 @@ impl Connection {
             self.counts.recoveries += 1;
             self.congestion.shrink(self.segment);
             self.congestion.recovered();
+            self.notification.shrank(self.next);
         } else if is_repeated {
             self.tail = None;
         }
@@ -281,6 +286,16 @@ impl Connection {
         }
     }
 
+    /// The other end has seen a mark (RFC 3168 §6.1.2): the window shrinks as for a loss. `before`: bytes in flight.
+    fn take_mark(&mut self, before: usize) {
+        if self.notification.counts(self.acknowledged) && self.recovery.is_none() {
+            self.counts.marks += 1;
+            self.congestion.shrink(before);
+            self.congestion.recovered();
+            self.notification.shrank(self.next);
+        }
+    }
+
     fn take_data(&mut self, now: Duration, segment: &Segment<'_>, begin: Place) {
         if segment.payload.is_empty() {
             return;
@@ -293,6 +308,7 @@ impl Connection {
             self.counts.received += 1;
         }
         self.acks.waiting += came.in_order;
+        self.acks.now |= self.notification.came(segment.ecn, segment.flags);
         let at_once = came.at_gap || came.known || came.refused > 0;
         if at_once || self.acks.waiting >= FULL_SEGMENTS * self.segment {
             self.acks.now = true;

@@ -13,10 +13,12 @@
 //! | losses, probes for the last segments | RFC 8985 (RACK-TLP) |
 //! | retransmission time-out | RFC 6298, with a least time-out that the user sets |
 //! | congestion window | RFC 9438 (CUBIC), RFC 5681 (Reno), RFC 6937 |
+//! | marks of congestion | RFC 3168 |
 //! | resets and acknowledgements of strangers | RFC 5961 |
 //!
 //! What closes a stream, and urgent data, are the kernel's: [`Connection::end`] says so.
 
+mod congested;
 mod congestion;
 mod connection;
 mod flight;
@@ -33,5 +35,5 @@ mod timers;
 pub use congestion::Algorithm;
 pub use connection::Connection;
 pub use place::{Place, Seq};
-pub use segment::{Blocks, Flags, MOST_BLOCKS, Segment, Timestamps};
+pub use segment::{Blocks, Ecn, Flags, MOST_BLOCKS, Segment, Timestamps};
 pub use state::{Clocks, Config, Counts, End, KeepAlive, State};

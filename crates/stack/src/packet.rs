@@ -4,14 +4,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{
-    IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, NetSlice, SlicedPacket, TcpHeader,
+    IpEcn, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, NetSlice, SlicedPacket, TcpHeader,
     TcpOptionElement, TcpSlice, TransportSlice,
 };
 use thiserror::Error;
 
 use crate::place::Seq;
-use crate::segment::{Blocks, Flags, Segment, Timestamps};
+use crate::segment::{Blocks, Ecn, Flags, Segment, Timestamps};
 
+/// Both bits of the IP header's field: a router has marked the packet.
+const CONGESTED: u8 = 3;
 /// Routers that a packet may pass.
 const HOPS: u8 = 64;
 /// Where the checksum is in the header of TCP (RFC 9293 §3.1).
@@ -76,7 +78,7 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
     // The slice of TCP is of the packet, whose bytes outlive it.
     let length = tcp.payload().len();
     let begin = tcp.payload().as_ptr() as usize - packet.as_ptr() as usize;
-    Ok((flow, segment(tcp, &packet[begin..begin + length])))
+    Ok((flow, segment(tcp, ecn(net), &packet[begin..begin + length])))
 }
 
 /// The sender's and the receiver's.
@@ -91,6 +93,29 @@ fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
             Ok((header.source_addr().into(), header.destination_addr().into()))
         }
         NetSlice::Arp(_) => Err(Unusable::NotTcp),
+    }
+}
+
+/// The two bits of the IP header (RFC 3168 §5), which both families have.
+fn ecn(net: &NetSlice<'_>) -> Ecn {
+    let bits = match net {
+        NetSlice::Ipv4(ip) => ip.header().ecn().value(),
+        NetSlice::Ipv6(ip) => ip.header().traffic_class() & CONGESTED,
+        NetSlice::Arp(_) => 0,
+    };
+    match bits {
+        0 => Ecn::NotCapable,
+        CONGESTED => Ecn::Marked,
+        _ => Ecn::Capable,
+    }
+}
+
+/// ECT(0) of the two that senders may set.
+fn field(ecn: Ecn) -> u8 {
+    match ecn {
+        Ecn::NotCapable => 0,
+        Ecn::Capable => 2,
+        Ecn::Marked => CONGESTED,
     }
 }
 
@@ -145,7 +170,7 @@ fn checksum(packet: &[u8]) -> Result<(usize, [u8; 2]), Unusable> {
     Ok((at, sum.to_ne_bytes()))
 }
 
-fn segment<'p>(tcp: &TcpSlice<'_>, payload: &'p [u8]) -> Segment<'p> {
+fn segment<'p>(tcp: &TcpSlice<'_>, ecn: Ecn, payload: &'p [u8]) -> Segment<'p> {
     let (mut timestamps, mut blocks) = (None, Blocks::default());
     for option in tcp.options_iterator().map_while(Result::ok) {
         match option {
@@ -171,7 +196,10 @@ fn segment<'p>(tcp: &TcpSlice<'_>, payload: &'p [u8]) -> Segment<'p> {
             rst: tcp.rst(),
             push: tcp.psh(),
             urgent: tcp.urg(),
+            marked: tcp.ece(),
+            shrunk: tcp.cwr(),
         },
+        ecn,
         timestamps,
         blocks,
         payload,
@@ -204,14 +232,15 @@ pub fn write(
     if let Some(Seq(ack)) = segment.ack {
         (header.ack, header.acknowledgment_number) = (true, ack);
     }
-    let Flags { syn, fin, rst, push, urgent } = segment.flags;
+    let Flags { syn, fin, rst, push, urgent, marked, shrunk } = segment.flags;
     (header.syn, header.fin, header.rst, header.psh, header.urg) = (syn, fin, rst, push, urgent);
+    (header.ece, header.cwr) = (marked, shrunk);
     set_options(&mut header, segment);
     let length = header.header_len() + segment.payload.len();
     let mut rest = &mut target[..];
     let tcp = match (flow.from.ip(), flow.to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => write_ipv4(from, to, length, &mut rest),
-        (IpAddr::V6(from), IpAddr::V6(to)) => write_ipv6(from, to, length, &mut rest),
+        (IpAddr::V4(from), IpAddr::V4(to)) => write_ipv4(from, to, segment.ecn, length, &mut rest),
+        (IpAddr::V6(from), IpAddr::V6(to)) => write_ipv6(from, to, segment.ecn, length, &mut rest),
         _ => panic!("{flow:?} is of two families"),
     };
     header.write(&mut rest).expect("there is room");
@@ -247,19 +276,32 @@ fn set_options(tcp: &mut TcpHeader, segment: &Segment<'_>) {
     tcp.set_options(&options[..count]).expect("timestamps and three blocks have room");
 }
 
-fn write_ipv4(from: Ipv4Addr, to: Ipv4Addr, length: usize, rest: &mut &mut [u8]) -> usize {
+fn write_ipv4(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    ecn: Ecn,
+    length: usize,
+    rest: &mut &mut [u8],
+) -> usize {
     let length = u16::try_from(length).expect("a payload is shorter than a packet");
     let header = Ipv4Header::new(length, HOPS, IpNumber::TCP, from.octets(), to.octets());
     let mut header = header.expect("a payload is shorter than a packet");
     header.dont_fragment = true;
+    header.ecn = IpEcn::try_new(field(ecn)).expect("it has two bits");
     header.header_checksum = header.calc_header_checksum();
     header.write_raw(rest).expect("there is room");
     header.header_len()
 }
 
-fn write_ipv6(from: Ipv6Addr, to: Ipv6Addr, length: usize, rest: &mut &mut [u8]) -> usize {
+fn write_ipv6(
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+    ecn: Ecn,
+    length: usize,
+    rest: &mut &mut [u8],
+) -> usize {
     let header = Ipv6Header {
-        traffic_class: 0,
+        traffic_class: field(ecn),
         flow_label: Ipv6FlowLabel::ZERO,
         payload_length: u16::try_from(length).expect("a payload is shorter than a packet"),
         next_header: IpNumber::TCP,
@@ -293,18 +335,20 @@ mod tests {
     prop_compose! {
         fn headers()(
             numbers in any::<(u32, Option<u32>, u16)>(),
-            flags in any::<[bool; 5]>(),
+            flags in any::<[bool; 7]>(),
+            ecn in prop_oneof![Just(Ecn::NotCapable), Just(Ecn::Capable), Just(Ecn::Marked)],
             stamps in any::<Option<(u32, u32)>>(),
             ranges in prop::collection::vec(any::<(u32, u32)>(), 0..=MOST_BLOCKS),
         ) -> Segment<'static> {
             let mut blocks = Blocks::default();
             ranges.iter().for_each(|&(begin, end)| assert!(blocks.push(Seq(begin), Seq(end))));
-            let [syn, fin, rst, push, urgent] = flags;
+            let [syn, fin, rst, push, urgent, marked, shrunk] = flags;
             Segment {
                 seq: Seq(numbers.0),
                 ack: numbers.1.map(Seq),
                 window: numbers.2,
-                flags: Flags { syn, fin, rst, push, urgent },
+                flags: Flags { syn, fin, rst, push, urgent, marked, shrunk },
+                ecn,
                 timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
                 blocks,
                 payload: &[],
@@ -329,9 +373,11 @@ mod tests {
             let mut packet = [0; MOST_HEADERS + 100];
             let Written { length, .. } = write(&flow, &segment, Checksums::Whole, &mut packet);
             packet[at.index(length)] ^= 1 << bit;
-            // IPv6 has no checksum of its own: what is not part of TCP's may change unnoticed.
-            if let Ok(found) = parse(&packet[..length], Checksums::Whole) {
-                prop_assert!(flow.from.is_ipv6() && found == (flow, segment));
+            // IPv6 has no checksum of its own: what is not part of TCP's may change unnoticed, so
+            // also a mark.
+            if let Ok((of, found)) = parse(&packet[..length], Checksums::Whole) {
+                prop_assert!(flow.from.is_ipv6());
+                prop_assert_eq!((of, found), (flow, Segment { ecn: found.ecn, ..segment }));
             }
         }
 
@@ -397,6 +443,7 @@ mod tests {
             ack: Some(Seq(0xfffe_0000)),
             window: 501,
             flags: Flags { push: true, ..Flags::default() },
+            ecn: Ecn::NotCapable,
             timestamps: Some(Timestamps { value: 0x1111_2222, echo: 0x3333_4444 }),
             blocks,
             payload: b"payload",

@@ -16,6 +16,8 @@ pub struct Segment<'a> {
     pub window: u16,
     /// The flags besides ACK.
     pub flags: Flags,
+    /// The field of the IP header.
+    pub ecn: Ecn,
     /// The option of RFC 7323 §3.2.
     pub timestamps: Option<Timestamps>,
     /// What the sender has beyond `ack` (RFC 2018), or has twice (RFC 2883).
@@ -33,6 +35,22 @@ pub struct Flags {
     pub rst: bool,
     pub push: bool,
     pub urgent: bool,
+    /// ECE: a packet that came was marked (RFC 3168 §6.1).
+    pub marked: bool,
+    /// CWR: the sender's window has shrunk.
+    pub shrunk: bool,
+}
+
+/// What a packet says of congestion (RFC 3168 §5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Its sender does not know marks: routers drop it.
+    #[default]
+    NotCapable,
+    /// Routers may mark it (ECT).
+    Capable,
+    /// A router has marked it (CE).
+    Marked,
 }
 
 /// Time stamps of both ends, each by its own clock (RFC 7323 §3.2).

@@ -33,6 +33,8 @@ pub struct State {
     pub peer_scale: u8,
     /// Whether both ends may report blocks (RFC 2018).
     pub selective: bool,
+    /// Whether both ends have agreed on marks of congestion (RFC 3168 §6.1.1).
+    pub ecn: bool,
     /// SRTT and RTTVAR (RFC 6298), where the kernel has measured them. It measures them anew when it
     /// gets the connection back.
     pub round_trip: Option<(Duration, Duration)>,
@@ -141,6 +143,8 @@ pub struct Counts {
     pub time_outs: u64,
     /// Times that a loss made the window smaller.
     pub recoveries: u64,
+    /// Times that a mark of the other end made the window smaller.
+    pub marks: u64,
     /// Probes for the loss of the last segments (RFC 8985 §7).
     pub tail_probes: u64,
 }

@@ -77,6 +77,7 @@ impl Connection {
         let again = self.recovery.is_some_and(|recovery| recovery.by_timeout);
         let flight = self.next.since(self.acknowledged);
         self.congestion.time_out(flight, again);
+        self.notification.shrank(self.next);
         self.flight.time_out(now, &self.trips, self.segment, self.selective);
         self.recovery = Some(Recovery { until: self.next, by_timeout: true });
         self.repeated = 0;
@@ -102,6 +103,7 @@ impl Connection {
             let before = self.next.since(self.acknowledged) - self.flight.selected();
             self.counts.recoveries += 1;
             self.congestion.shrink(before);
+            self.notification.shrank(self.next);
             self.recovery = Some(Recovery { until: self.next, by_timeout: false });
             self.timers.tail = None;
             self.congestion.recover(0, self.in_flight(), true);

@@ -15,7 +15,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
+use etherparse::{
+    IpEcn, Ipv4Header, PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice,
+};
 use fastrand::Rng;
 use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, Written, parse, write};
 use loopscope_stack::{Algorithm, Clocks, Config, Connection, Seq, State};
@@ -80,6 +82,8 @@ impl Wire {
             });
             Wire { packets, raw }
         });
+        // The kernel asks for marks itself, too.
+        std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").unwrap();
         ip(&format!("link set far netns {}", told.recv().unwrap()));
         ip("link set near up");
         for (width, (own, other)) in [24, 64].into_iter().zip(KERNEL.into_iter().zip(STACK)) {
@@ -123,11 +127,12 @@ impl Way {
     }
 }
 
-/// How the network treats packets: shares that it loses and doubles, and times.
+/// How the network treats packets: shares that it loses, doubles and marks, and times.
 #[derive(Debug)]
 struct Network {
     loses: f64,
     doubles: f64,
+    marks: f64,
     delay: Duration,
     jitter: Duration,
 }
@@ -140,14 +145,18 @@ impl Network {
         Network {
             loses: [0.0, 0.0, 0.01, 0.03, 0.08][rng.usize(0..5)],
             doubles: [0.0, 0.0, 0.02, 0.2][rng.usize(0..4)],
+            marks: [0.0, 0.05, 0.3][rng.usize(0..3)],
             delay: micros(&[0, 0, 500, 5000, 20_000], rng),
             jitter: micros(&[0, 0, 200, 2000, 10_000], rng),
         }
     }
 
-    fn carry(&self, packet: Vec<u8>, now: Duration, way: &mut Way, rng: &mut Rng) {
+    fn carry(&self, mut packet: Vec<u8>, now: Duration, way: &mut Way, rng: &mut Rng) {
         if rng.f64() < self.loses {
             return;
+        }
+        if rng.f64() < self.marks {
+            mark(&mut packet);
         }
         let copies = if rng.f64() < self.doubles { 2 } else { 1 };
         for _ in 0..copies {
@@ -158,6 +167,22 @@ impl Network {
     }
 }
 
+/// Marks a packet as one that came through congestion, if it may be (RFC 3168 §5).
+fn mark(packet: &mut [u8]) {
+    if packet[0] >> 4 == 6 {
+        // The last two bits of the traffic class.
+        let bits = packet[1] >> 4 & 3;
+        packet[1] |= if bits == 0 { 0 } else { 0x30 };
+        return;
+    }
+    let (mut header, _) = Ipv4Header::from_slice(packet).unwrap();
+    if header.ecn != IpEcn::ZERO {
+        header.ecn = IpEcn::try_new(3).unwrap();
+        header.header_checksum = header.calc_header_checksum();
+        packet[..header.header_len()].copy_from_slice(&header.to_bytes());
+    }
+}
+
 /// The options of a SYN.
 #[derive(Clone, Debug)]
 struct Offer {
@@ -165,6 +190,8 @@ struct Offer {
     scale: Option<u8>,
     selective: bool,
     timestamp: Option<u32>,
+    /// Marks of congestion (RFC 3168 §6.1.1).
+    ecn: bool,
 }
 
 impl Offer {
@@ -174,6 +201,7 @@ impl Offer {
             scale: (rng.f64() < 0.8).then(|| rng.u8(0..9)),
             selective: rng.f64() < 0.8,
             timestamp: (rng.f64() < 0.8).then(|| rng.u32(..)),
+            ecn: rng.bool(),
         }
     }
 
@@ -185,6 +213,7 @@ impl Offer {
         if let Some((Seq(ack), _)) = answered {
             (tcp.ack, tcp.acknowledgment_number) = (true, ack);
         }
+        (tcp.ece, tcp.cwr) = (self.ecn, self.ecn && answered.is_none());
         let mut options = vec![TcpOptionElement::MaximumSegmentSize(self.segment)];
         if self.selective {
             options.push(TcpOptionElement::SelectiveAcknowledgementPermitted);
@@ -211,9 +240,10 @@ impl Offer {
 
     /// Reads the options of a packet with SYN.
     fn of(packet: &[u8]) -> Offer {
-        let mut offer = Offer { segment: 536, scale: None, selective: false, timestamp: None };
         let sliced = SlicedPacket::from_ip(packet).unwrap();
         let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { panic!("{sliced:?}") };
+        let ecn = tcp.ece() && tcp.cwr() != tcp.ack();
+        let mut offer = Offer { segment: 536, scale: None, selective: false, timestamp: None, ecn };
         for option in tcp.options_iterator().map(Result::unwrap) {
             match option {
                 TcpOptionElement::MaximumSegmentSize(size) => offer.segment = size,
@@ -243,6 +273,7 @@ impl Offer {
             scale: scales.map_or(0, |(ours, _)| ours),
             peer_scale: scales.map_or(0, |(_, theirs)| theirs),
             selective: self.selective && theirs.selective,
+            ecn: self.ecn && theirs.ecn,
             round_trip: None,
             timestamps: timestamps.map(|(now, recent)| Clocks {
                 now,
@@ -366,6 +397,7 @@ impl Trial {
                     scale: self.offer.scale.filter(|_| theirs.scale.is_some()),
                     timestamp: self.offer.timestamp.filter(|_| theirs.timestamp.is_some()),
                     selective: self.offer.selective && theirs.selective,
+                    ecn: self.offer.ecn && theirs.ecn,
                     ..self.offer
                 };
                 wire.send(&ours.packet(&self.flow, self.first, Some((next, theirs.timestamp))));
@@ -450,6 +482,7 @@ struct Happened {
     time_outs: u64,
     recoveries: u64,
     tail_probes: u64,
+    marks: u64,
 }
 
 /// Runs one connection for each seed, and adds what happened to `sum`.
@@ -495,6 +528,7 @@ fn run(seeds: impl Iterator<Item = u64>, wire: &Wire, sum: &mut Happened) {
         sum.time_outs += counts.time_outs;
         sum.recoveries += counts.recoveries;
         sum.tail_probes += counts.tail_probes;
+        sum.marks += counts.marks;
         // It is closed by a reset, because the stack does not answer any more.
         let stream = trial.stream.as_ref().expect("its program is done");
         Socket::from(stream.try_clone().unwrap()).set_linger(Some(Duration::ZERO)).unwrap();
@@ -530,8 +564,9 @@ fn streams_are_the_same_and_none_stalls() {
         }
         eprintln!("{sum:?}");
         if only.is_none() {
-            let Happened { sent_again, time_outs, recoveries, tail_probes } = sum;
-            let happened = [sent_again, time_outs, recoveries, tail_probes];
+            let Happened { sent_again, time_outs, recoveries, tail_probes, marks } = sum;
+            let came_marked = counted("netstat", "InCEPkts");
+            let happened = [sent_again, time_outs, recoveries, tail_probes, marks, came_marked];
             assert!(happened.iter().all(|count| *count > 0), "{sum:?}");
         }
         // What the kernel finds wrong with the stack's segments. It discards reports of segments

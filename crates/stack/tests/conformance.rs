@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use loopscope_stack::{
-    Blocks, Clocks, Config, Connection, End, Flags, KeepAlive, Segment, Seq, State, Timestamps,
+    Blocks, Clocks, Config, Connection, Ecn, End, Flags, KeepAlive, Segment, Seq, State, Timestamps,
 };
 
 const SEGMENT: usize = 1000;
@@ -28,6 +28,10 @@ struct Sent {
     ack: i64,
     window: usize,
     blocks: Vec<(i64, i64)>,
+    ecn: Ecn,
+    /// ECE and CWR.
+    marked: bool,
+    shrunk: bool,
 }
 
 /// What comes.
@@ -38,6 +42,7 @@ struct Gives<'a> {
     ack: i64,
     window: usize,
     flags: Flags,
+    ecn: Ecn,
     blocks: &'a [(i64, i64)],
     stamp: Option<u32>,
 }
@@ -45,7 +50,8 @@ struct Gives<'a> {
 /// Data from `at` on, with an acknowledgement.
 fn data(at: i64, length: usize, ack: i64) -> Gives<'static> {
     let flags = Flags::default();
-    Gives { at, length, ack, window: 60_000, flags, blocks: &[], stamp: None }
+    let ecn = Ecn::NotCapable;
+    Gives { at, length, ack, window: 60_000, flags, ecn, blocks: &[], stamp: None }
 }
 
 /// An acknowledgement alone, of a peer of which nothing came.
@@ -85,6 +91,7 @@ impl Script {
             scale: 0,
             peer_scale: 0,
             selective: true,
+            ecn: false,
             round_trip: Some((ms(100), ms(10))),
             timestamps: None,
         };
@@ -118,6 +125,9 @@ impl Script {
                     .iter()
                     .map(|(begin, end)| (relative(THERE, begin), relative(THERE, end)))
                     .collect(),
+                ecn: segment.ecn,
+                marked: segment.flags.marked,
+                shrunk: segment.flags.shrunk,
             });
         }
         sent
@@ -128,7 +138,13 @@ impl Script {
         self.sends().iter().map(|sent| (sent.at, sent.length)).collect()
     }
 
+    /// Gives a segment; what is sent at once.
     fn gives(&mut self, gives: Gives<'_>) -> Vec<Sent> {
+        self.takes(gives);
+        self.sends()
+    }
+
+    fn takes(&mut self, gives: Gives<'_>) {
         let mut blocks = Blocks::default();
         for &(begin, end) in gives.blocks {
             assert!(blocks.push(number(HERE, begin), number(HERE, end)));
@@ -142,12 +158,12 @@ impl Script {
             ack: Some(number(HERE, gives.ack)),
             window: gives.window as u16,
             flags: gives.flags,
+            ecn: gives.ecn,
             timestamps,
             blocks,
             payload: &DATA[..gives.length],
         };
         self.connection.receive(self.now, &segment);
-        self.sends()
     }
 
     /// Lets time pass; what is sent meanwhile, and when.
@@ -404,6 +420,104 @@ fn rfc_2883_4_a_full_segment_has_room_for_what_came_twice() {
     let first = &told[0];
     assert_eq!(first.blocks, [(0, 1000)]);
     assert!((1..=SEGMENT - 28).contains(&first.length), "{told:?}");
+}
+
+// RFC 3168.
+
+fn with_marks() -> Script {
+    Script::with(Config { no_delay: true, ..config() }, |state| state.ecn = true)
+}
+
+#[test]
+fn rfc_3168_6_1_3_a_mark_is_told_until_the_window_has_shrunk() {
+    let mut script = with_marks();
+    let marked = Gives { ecn: Ecn::Marked, ..data(0, SEGMENT, 0) };
+    // At once, and with all that follows.
+    assert!(script.gives(marked)[0].marked);
+    assert!(script.gives(data(1000, SEGMENT, 0)).is_empty());
+    assert!(script.gives(data(2000, SEGMENT, 0))[0].marked);
+    script.writes(10);
+    assert_eq!(script.gives(ack(10)), []);
+    let shrunk = flag(|flags| flags.shrunk = true);
+    script.gives(Gives { flags: shrunk, ..data(3000, SEGMENT, 10) });
+    assert!(!script.gives(data(4000, SEGMENT, 10))[0].marked);
+    // A segment that says so and is marked itself is another mark.
+    script.gives(Gives { ecn: Ecn::Marked, ..data(5000, SEGMENT, 10) });
+    let both = Gives { ecn: Ecn::Marked, flags: shrunk, ..data(6000, SEGMENT, 10) };
+    assert!(script.gives(both)[0].marked);
+}
+
+#[test]
+fn rfc_3168_6_1_2_the_window_shrinks_once_for_what_is_on_its_way() {
+    let mut script = with_marks();
+    assert_eq!(script.writes(20_000).len(), 10);
+    let marked = flag(|flags| flags.marked = true);
+    // 10 segments become 7 (RFC 9438 §4.6), of which 9 are still on their way.
+    assert_eq!(script.gives(Gives { flags: marked, ..ack(1000) }), []);
+    assert_eq!(script.gives(Gives { flags: marked, ..ack(3000) }), []);
+    let sent = script.gives(Gives { flags: marked, ..ack(5000) });
+    assert_eq!(sent.iter().map(|each| each.at).collect::<Vec<_>>(), [10_000, 11_000]);
+    assert_eq!(sent.iter().map(|each| each.shrunk).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(script.connection.counts().marks, 1);
+    assert_eq!(script.connection.counts().sent_again, 0);
+    // What was sent since then is another window.
+    script.gives(Gives { flags: marked, ..ack(11_000) });
+    assert_eq!(script.connection.counts().marks, 2);
+}
+
+#[test]
+fn rfc_3168_6_1_2_a_loss_is_told_too_and_alone() {
+    let mut script = with_marks();
+    script.writes(20_000);
+    for block in [(1000, 2000), (1000, 3000), (1000, 4000)] {
+        let sent = script.gives(Gives { blocks: &[block], ..ack(0) });
+        // §6.1.5: what is sent again is not to be marked.
+        assert!(sent.iter().all(|each| each.at != 0 || each.ecn == Ecn::NotCapable));
+        assert!(sent.iter().all(|each| each.at != 0 || !each.shrunk));
+    }
+    // The mark is of the window that has shrunk for the loss.
+    let marked = flag(|flags| flags.marked = true);
+    let sent = script.gives(Gives { flags: marked, ..ack(10_000) });
+    assert_eq!(sent.iter().filter(|each| each.shrunk).count(), 1);
+    assert_eq!((script.connection.counts().recoveries, script.connection.counts().marks), (1, 0));
+}
+
+#[test]
+fn rfc_3168_6_1_2_only_the_first_of_a_train_says_that_the_window_has_shrunk() {
+    let mut script = with_marks();
+    script.writes(20_000);
+    script.takes(Gives { flags: flag(|flags| flags.marked = true), ..ack(10_000) });
+    let mut buffer = [0; 60_000];
+    let mut next = || {
+        let (segment, _) = script.connection.poll_train(ms(0), &mut buffer)?;
+        Some((segment.payload.len(), segment.flags.shrunk))
+    };
+    assert_eq!([next(), next(), next()], [Some((1000, true)), Some((6000, false)), None]);
+}
+
+#[test]
+fn rfc_3168_6_1_4_only_new_data_may_be_marked() {
+    let mut script = with_marks();
+    script.writes(3 * SEGMENT);
+    assert!(script.gives(data(0, 2 * SEGMENT, 0)).iter().all(|each| each.ecn == Ecn::NotCapable));
+    let mut buffer = [0; SEGMENT];
+    script.connection.write(&DATA[..10]);
+    let new = script.connection.poll(script.now, &mut buffer).unwrap();
+    assert_eq!((new.ecn, new.payload.len()), (Ecn::Capable, 10));
+    for (_, sent) in script.passes(ms(500)) {
+        assert_eq!(sent.ecn, Ecn::NotCapable, "{sent:?}");
+    }
+}
+
+#[test]
+fn rfc_3168_6_1_1_marks_mean_nothing_where_there_is_no_agreement() {
+    let mut script = Script::new();
+    assert!(!script.gives(Gives { ecn: Ecn::Marked, ..data(0, 2 * SEGMENT, 0) })[0].marked);
+    script.connection.write(&DATA[..20_000]);
+    assert!(script.sends().iter().all(|each| each.ecn == Ecn::NotCapable && !each.shrunk));
+    let marked = flag(|flags| flags.marked = true);
+    script.gives(Gives { flags: marked, ..ack(1000) });
+    assert_eq!(script.connection.counts().marks, 0);
 }
 
 // RFC 6298, RFC 5681, RFC 6582, RFC 8985.

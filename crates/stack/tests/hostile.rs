@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use loopscope_stack::{
-    Blocks, Config, Connection, Flags, KeepAlive, Segment, Seq, State, Timestamps,
+    Blocks, Config, Connection, Ecn, Flags, KeepAlive, Segment, Seq, State, Timestamps,
 };
 
 const SEGMENT: usize = 500;
@@ -58,6 +58,7 @@ fn attack(seed: u64) {
         scale: rng.u8(0..15),
         peer_scale: rng.u8(0..15),
         selective: rng.bool(),
+        ecn: rng.bool(),
         round_trip: None,
         timestamps: stamped.then_some(loopscope_stack::Clocks {
             now: 0,
@@ -104,7 +105,10 @@ fn attack(seed: u64) {
                 rst: rarely(&mut rng),
                 push: rng.bool(),
                 urgent: rarely(&mut rng),
+                marked: rng.bool(),
+                shrunk: rng.bool(),
             },
+            ecn: [Ecn::NotCapable, Ecn::Capable, Ecn::Marked][rng.usize(0..3)],
             timestamps: (stamped || rng.bool())
                 .then(|| Timestamps { value: rng.u32(0..20_000), echo: rng.u32(..) }),
             blocks,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use loopscope_stack::{
-    Algorithm, Blocks, Clocks, Config, Connection, Counts, Flags, Segment, Seq, State, Timestamps,
+    Algorithm, Blocks, Clocks, Config, Connection, Counts, Ecn, Flags, Segment, Seq, State,
+    Timestamps,
 };
 
 /// Each of which sends an acknowledgement: more would be taken for repetitions.
@@ -20,6 +21,7 @@ struct Packet {
     ack: Option<Seq>,
     window: u16,
     flags: Flags,
+    ecn: Ecn,
     timestamps: Option<Timestamps>,
     blocks: Blocks,
     payload: Vec<u8>,
@@ -27,23 +29,24 @@ struct Packet {
 
 impl Packet {
     fn of(segment: &Segment<'_>) -> Packet {
-        let &Segment { seq, ack, window, flags, timestamps, blocks, payload } = segment;
-        Packet { seq, ack, window, flags, timestamps, blocks, payload: payload.to_vec() }
+        let &Segment { seq, ack, window, flags, ecn, timestamps, blocks, payload } = segment;
+        Packet { seq, ack, window, flags, ecn, timestamps, blocks, payload: payload.to_vec() }
     }
 
     fn segment(&self) -> Segment<'_> {
-        let Packet { seq, ack, window, flags, timestamps, blocks, ref payload } = *self;
-        Segment { seq, ack, window, flags, timestamps, blocks, payload }
+        let Packet { seq, ack, window, flags, ecn, timestamps, blocks, ref payload } = *self;
+        Segment { seq, ack, window, flags, ecn, timestamps, blocks, payload }
     }
 }
 
-/// What the network does to segments. Of `loses` and `repeats`, shares.
+/// What the network does to segments. Of `loses`, `repeats` and `marks`, shares.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     delay: Duration,
     jitter: Duration,
     loses: f64,
     repeats: f64,
+    marks: f64,
 }
 
 /// A program at one end: what it still writes, and how far the other end's bytes came.
@@ -111,6 +114,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
         without_room: a.without_room + b.without_room,
         time_outs: a.time_outs + b.time_outs,
         recoveries: a.recoveries + b.recoveries,
+        marks: a.marks + b.marks,
         tail_probes: a.tail_probes + b.tail_probes,
     }
 }
@@ -139,6 +143,7 @@ impl World {
             let room = configs[end].receive_buffer.min(65_535 << scales[end]);
             room >> scales[end] << scales[end]
         });
+        let ecn = seed % 3 == 0;
         let state = |end: usize, stamp: [u32; 2]| State {
             unacknowledged: first[end],
             queued: vec![],
@@ -151,6 +156,7 @@ impl World {
             scale: scales[end],
             peer_scale: scales[1 - end],
             selective,
+            ecn,
             round_trip: None,
             timestamps: stamped.then(|| Clocks { now: stamp[end], recent: None, newest: None }),
         };
@@ -175,6 +181,7 @@ impl World {
                 jitter: if rng.bool() { Duration::ZERO } else { delay.mul_f64(rng.f64() * 2.0) },
                 loses: rng.f64() * rng.f64() * hostile,
                 repeats: rng.f64() * rng.f64() * hostile,
+                marks: if ecn { rng.f64() * rng.f64() * 0.3 } else { 0.0 },
             }
         });
         let mut world = World {
@@ -253,9 +260,14 @@ impl World {
             (false, true) => 2,
             (false, false) => 1,
         };
+        assert!(packet.ecn != Ecn::Marked, "no end marks a packet");
         for _ in 0..copies {
+            let mut packet = packet.clone();
+            if packet.ecn == Ecn::Capable && self.rng.f64() < network.marks {
+                packet.ecn = Ecn::Marked;
+            }
             let jitter = between(&mut self.rng, Duration::ZERO, network.jitter);
-            self.packets.push(Some(packet.clone()));
+            self.packets.push(Some(packet));
             let number = self.packets.len() - 1;
             self.at(network.delay + jitter, 1 - from, What::Arrives(number));
         }
@@ -371,6 +383,7 @@ fn blank() -> State {
         scale: 0,
         peer_scale: 0,
         selective: false,
+        ecn: false,
         round_trip: None,
         timestamps: None,
     }
@@ -466,7 +479,8 @@ fn fast() -> World {
     world.wakes = [None; 2];
     world.configs = [config; 2];
     world.ends = [0, 1].map(|end| Connection::new(state(end), config, world.now));
-    world.networks = [Network { delay: us(25), jitter: us(0), loses: 0.0, repeats: 0.0 }; 2];
+    world.networks =
+        [Network { delay: us(25), jitter: us(0), loses: 0.0, repeats: 0.0, marks: 0.0 }; 2];
     world
 }
 

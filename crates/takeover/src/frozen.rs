@@ -25,6 +25,7 @@ pub(crate) const SO_BUF_LOCK: c_int = 72;
 const TIMESTAMPS: u8 = 1;
 const SELECTIVE: u8 = 2;
 const SCALE: u8 = 4;
+const MARKS: u8 = 8;
 /// States (net/tcp_states.h).
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
@@ -166,6 +167,10 @@ impl Frozen {
         if let Some(refusal) = refusal::hidden(fd, &flow).to("look for keys and protocols")? {
             return Err(refusal.into());
         }
+        let has_marks = info.tcpi_options & MARKS != 0;
+        if has_marks && refusal::may_have_accurate_marks().to("read net.ipv4.tcp_ecn")? {
+            return Err(Refusal::AccurateMarks.into());
+        }
         options::attach_filter(fd, &only_marked(mark)).to("attach a filter")?;
         match read(fd) {
             Ok(state) => {
@@ -232,6 +237,7 @@ fn read(fd: BorrowedFd<'_>) -> Result<State, TakeoverError> {
         scale: scales >> 4,
         peer_scale: scales & 15,
         selective: has(SELECTIVE),
+        ecn: has(MARKS),
         round_trip: (info.tcpi_rtt > 0).then(|| (trip(info.tcpi_rtt), trip(info.tcpi_rttvar))),
         timestamps: has(TIMESTAMPS).then_some(Clocks { now: stamp, recent: None, newest: None }),
     })

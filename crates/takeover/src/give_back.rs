@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, Written, write};
-use loopscope_stack::{Blocks, Flags, Segment, Seq, State, Timestamps};
+use loopscope_stack::{Blocks, Ecn, Flags, Segment, Seq, State, Timestamps};
 use rustix::net::SendFlags;
 
 use crate::frozen::{Frozen, REPAIR_OFF, SO_BUF_LOCK, TakeoverError, Trying};
@@ -144,6 +144,7 @@ fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io:
         ack: Some(until),
         window: u16::try_from(state.peer_window >> state.peer_scale).unwrap_or(u16::MAX),
         flags: Flags::default(),
+        ecn: Ecn::NotCapable,
         timestamps: state.timestamps.map(|clocks| Timestamps {
             value: clocks.newest.unwrap_or(0),
             // By which the kernel measures a round trip.

@@ -34,6 +34,10 @@ pub enum Refusal {
     /// The kernel changes its data, as for TLS.
     #[error("its socket has an upper-layer protocol (TCP_ULP)")]
     UpperLayer,
+    /// The namespace asks for AccECN (RFC 9768), which the stack does not know; the socket does not
+    /// tell whether it has that, or the marks of RFC 3168.
+    #[error("its marks of congestion may be AccECN's (net.ipv4.tcp_ecn is 3 or more)")]
+    AccurateMarks,
 }
 
 /// `struct tcp_ao_info_opt` (linux/tcp.h), of Linux 6.7 on, and its option.
@@ -42,6 +46,8 @@ const TCP_AO_INFO: c_int = 40;
 /// Attributes of an answer (linux/inet_diag.h).
 const INET_DIAG_MD5SIG: u16 = 18;
 const INET_DIAG_ULP_INFO: u16 = 19;
+/// Values of net.ipv4.tcp_ecn from here on ask for AccECN (Documentation/networking/ip-sysctl.rst).
+const ACCURATE: u8 = 3;
 /// Option of socket(7) from Linux 5.1 on (asm-generic/socket.h).
 const SO_BINDTOIFINDEX: c_int = 62;
 
@@ -62,6 +68,13 @@ pub(crate) fn hidden(socket: BorrowedFd<'_>, flow: &Flow) -> io::Result<Option<R
     } else {
         None
     })
+}
+
+/// Whether connections of this thread's network namespace may have AccECN.
+pub(crate) fn may_have_accurate_marks() -> io::Result<bool> {
+    let asked = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn")?;
+    let asked: u8 = asked.trim().parse().map_err(io::Error::other)?;
+    Ok(asked >= ACCURATE)
 }
 
 /// Whether it is of MPTCP.

@@ -208,6 +208,10 @@ fn all(first: u64, loses: f64) {
     in_namespace(move || {
         let only: Option<u64> = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
         let seeds = only.map_or(first..first + connections(10), |seed| seed..seed + 1);
+        if loses > 0.0 {
+            // Both ends agree on marks (RFC 3168).
+            std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").unwrap();
+        }
         let mut through_stack = 0;
         for seed in seeds {
             eprintln!("seed {seed}");
