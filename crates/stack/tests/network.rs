@@ -143,7 +143,7 @@ impl World {
             let room = configs[end].receive_buffer.min(65_535 << scales[end]);
             room >> scales[end] << scales[end]
         });
-        let ecn = seed % 3 == 0;
+        let ecn = seed.is_multiple_of(3);
         let state = |end: usize, stamp: [u32; 2]| State {
             unacknowledged: first[end],
             queued: vec![],
@@ -197,7 +197,7 @@ impl World {
             number: 0,
             counts: Default::default(),
             taken_over: 0,
-            in_trains: seed % 2 == 1,
+            in_trains: !seed.is_multiple_of(2),
         };
         for end in 0..2 {
             world.at(us(1), end, What::Acts);
