@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::account::Account;
 use crate::cgroup;
 use crate::core_dump;
-use crate::dialogue::EnterError;
+use crate::dialogue::{EnterError, Peers};
 use crate::events::{EventSender, Moment, monotonic_ns};
 use crate::ledger::Note;
 use crate::output::{self, Log};
@@ -60,6 +60,8 @@ pub(crate) struct Component {
     /// Becomes true after its last event.
     over: watch::Receiver<bool>,
     phases: Option<Arc<PhaseLink>>,
+    /// Those of the last phase that it was told to begin.
+    peers: Mutex<Option<Peers>>,
 }
 
 /// An order that ends a component.
@@ -187,7 +189,7 @@ impl Component {
             logs,
         };
         tokio::spawn(supervisor.run(order_receiver, ended_sender, over_sender));
-        Ok(Component { pid, orders, over, phases })
+        Ok(Component { pid, orders, over, phases, peers: Mutex::default() })
     }
 
     /// Whether it has said its last word.
@@ -210,11 +212,21 @@ impl Component {
         tokio::time::timeout(patience, over.wait_for(|&over| over)).await.is_ok()
     }
 
+    /// The peers that were kept last.
+    pub(crate) fn peers(&self) -> Option<Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps peers for phases that come without any.
+    pub(crate) fn keep_peers(&self, peers: Peers) {
+        *self.peers.lock().unwrap_or_else(PoisonError::into_inner) = Some(peers);
+    }
+
     pub(crate) fn enter_phase(
         &self,
         phase: &str,
         measured: bool,
-        peers: &Value,
+        peers: &Peers,
         start_ns: Option<i64>,
     ) -> Result<(), PhaseError> {
         let link = self.phases.as_ref().ok_or(PhaseError::Mute)?;

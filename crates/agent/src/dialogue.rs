@@ -1,6 +1,9 @@
 //! The agent's side of the phase protocol (`schema/phase-protocol.md`): which messages may go out,
 //! and what a program's line means. No I/O.
 
+use std::str::FromStr;
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -11,6 +14,32 @@ pub const VERSION: u64 = 1;
 pub const LINE_LIMIT: usize = 64 * 1024;
 /// Longest line to a program, with its newline: a phase message names every component.
 pub const LIMIT_TO_PROGRAM: usize = 16 << 20;
+
+/// The peers of phase messages, as JSON on one line. Clones share the text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peers(Arc<str>);
+
+impl Peers {
+    /// The JSON: without blanks, keys in order.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers("{}".into())
+    }
+}
+
+impl FromStr for Peers {
+    type Err = serde_json::Error;
+
+    fn from_str(json: &str) -> serde_json::Result<Peers> {
+        let value: Value = serde_json::from_str(json)?;
+        Ok(Peers(value.to_string().into()))
+    }
+}
 
 /// State of the dialogue with one program.
 #[derive(Debug, Default)]
@@ -99,16 +128,17 @@ enum Message {
 
 /// The `configure` line, with its newline, or its length if that is too long.
 pub fn configure(component: &str, host: &str, config: &Value) -> Result<Vec<u8>, usize> {
-    line(&json!({
+    let message = json!({
         "type": "configure", "version": VERSION, "component": component, "host": host, "config": config,
-    }))
+    });
+    line(message.to_string())
 }
 
 /// The `end` line, with its newline.
 pub const END: &[u8] = b"{\"type\":\"end\"}\n";
 
-fn line(message: &Value) -> Result<Vec<u8>, usize> {
-    let mut bytes = message.to_string().into_bytes();
+fn line(message: String) -> Result<Vec<u8>, usize> {
+    let mut bytes = message.into_bytes();
     if bytes.len() >= LIMIT_TO_PROGRAM {
         return Err(bytes.len());
     }
@@ -123,7 +153,7 @@ impl Dialogue {
         &mut self,
         phase: &str,
         measured: bool,
-        peers: &Value,
+        peers: &Peers,
         start_ns: Option<i64>,
     ) -> Result<Vec<u8>, EnterError> {
         let phases = self.phases.as_ref().ok_or(EnterError::NoHello)?;
@@ -133,12 +163,12 @@ impl Dialogue {
         if let Some(current) = &self.current {
             return Err(EnterError::Busy(current.clone()));
         }
-        let mut message =
-            json!({"type": "phase", "phase": phase, "measured": measured, "peers": peers});
-        if let Some(start_ns) = start_ns {
-            message["start_ns"] = start_ns.into();
-        }
-        let line = line(&message).map_err(EnterError::TooLong)?;
+        let start = start_ns.map(|ns| format!(r#","start_ns":{ns}"#)).unwrap_or_default();
+        let (peers, name) = (peers.as_str(), Value::from(phase));
+        let message = format!(
+            r#"{{"measured":{measured},"peers":{peers},"phase":{name}{start},"type":"phase"}}"#
+        );
+        let line = line(message).map_err(EnterError::TooLong)?;
         self.current = Some(phase.to_owned());
         self.awaits_begun = start_ns.is_some();
         Ok(line)
@@ -223,13 +253,16 @@ mod tests {
     fn a_phase_is_entered_once_and_ended_by_its_own_done() {
         let mut dialogue = greeted();
         let peers = json!({"a": {"address": "10.0.0.1"}});
-        let line = dialogue.enter("listen", true, &peers, None).unwrap();
+        // The text comes from elsewhere, and is one line here.
+        let given: Peers = format!("{peers:#}").parse().unwrap();
+        let line = dialogue.enter("listen", true, &given, None).unwrap();
+        assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
         assert_eq!(line.last(), Some(&b'\n'));
         let sent: Value = serde_json::from_slice(&line).unwrap();
         let wanted = json!({"type":"phase","phase":"listen","measured":true,"peers":peers});
         assert_eq!(sent, wanted);
         assert_eq!(
-            dialogue.enter("run", false, &peers, None),
+            dialogue.enter("run", false, &given, None),
             Err(EnterError::Busy("listen".into()))
         );
         assert!(dialogue.receive(br#"{"type":"done","phase":"run"}"#).is_err());
@@ -237,22 +270,22 @@ mod tests {
         let values = json!({"port": 7}).as_object().unwrap().clone();
         assert_eq!(said, Ok(Answer::Done { phase: "listen".into(), values }));
         assert!(dialogue.receive(br#"{"type":"done","phase":"listen"}"#).is_err());
-        assert!(dialogue.enter("run", false, &peers, None).is_ok());
+        assert!(dialogue.enter("run", false, &given, None).is_ok());
     }
 
     #[test]
     fn nothing_is_entered_before_hello_or_beyond_it() {
         let mut dialogue = Dialogue::default();
-        assert_eq!(dialogue.enter("run", false, &json!({}), None), Err(EnterError::NoHello));
+        assert_eq!(dialogue.enter("run", false, &Peers::default(), None), Err(EnterError::NoHello));
         let wanted = EnterError::NotItsPhase(vec!["listen".into(), "run".into()]);
-        assert_eq!(greeted().enter("connect", false, &json!({}), None), Err(wanted));
+        assert_eq!(greeted().enter("connect", false, &Peers::default(), None), Err(wanted));
     }
 
     #[test]
     fn a_common_start_is_sent_and_answered_once() {
         let begun = br#"{"type":"begun","phase":"run","at_ns":42}"#;
         let mut dialogue = greeted();
-        let line = dialogue.enter("run", true, &json!({}), Some(41)).unwrap();
+        let line = dialogue.enter("run", true, &Peers::default(), Some(41)).unwrap();
         let sent: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(sent["start_ns"], 41);
         let other = br#"{"type":"begun","phase":"listen","at_ns":42}"#;
@@ -262,14 +295,14 @@ mod tests {
         assert!(dialogue.receive(begun).is_err());
         dialogue.receive(br#"{"type":"done","phase":"run"}"#).unwrap();
         // Without a start there is nothing to say.
-        dialogue.enter("run", true, &json!({}), None).unwrap();
+        dialogue.enter("run", true, &Peers::default(), None).unwrap();
         assert!(dialogue.receive(begun).is_err());
     }
 
     #[test]
     fn what_the_protocol_forbids_names_the_text() {
         let mut dialogue = greeted();
-        dialogue.enter("run", false, &json!({}), None).unwrap();
+        dialogue.enter("run", false, &Peers::default(), None).unwrap();
         for line in [
             "hello?",
             r#"{"type":"goodbye"}"#,
@@ -289,8 +322,8 @@ mod tests {
     #[test]
     fn a_message_longer_than_a_line_is_refused() {
         let peers = json!({"a": "x".repeat(LIMIT_TO_PROGRAM)});
-        let mut dialogue = greeted();
-        assert!(matches!(dialogue.enter("run", false, &peers, None), Err(EnterError::TooLong(_))));
+        let (mut dialogue, long) = (greeted(), peers.to_string().parse().unwrap());
+        assert!(matches!(dialogue.enter("run", false, &long, None), Err(EnterError::TooLong(_))));
         assert_eq!(dialogue.current(), None);
         assert!(configure("c", "h", &peers).is_err());
     }

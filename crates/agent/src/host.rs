@@ -1,5 +1,6 @@
 //! One host: its components, and what they are given.
 
+mod phases;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -17,14 +18,12 @@ use crate::account::Account;
 use crate::clock::{ClockError, HostClock, Started};
 use crate::component::{Component, Launch, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
-use crate::dialogue;
-use crate::events::{Events, Moment};
+use crate::dialogue::{self, Peers};
+use crate::events::Events;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::ports::Ports;
 use crate::program::{self, LookupError, is_sender};
-use crate::proto::{
-    Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
-};
+use crate::proto::{Departures, StartClockRequest, StartRequest, readiness::Rule};
 use crate::rights::Invoker;
 use crate::testbed::{is_name, prefix};
 use crate::trace::{HostReporter, Source, Trace, TraceError};
@@ -53,6 +52,8 @@ pub(crate) struct Host {
     invoker: Option<Invoker>,
     ledger: Arc<Ledger>,
     components: Mutex<BTreeMap<String, Arc<Component>>>,
+    /// Those that came last: the host's other components get the same, most often.
+    peers: Mutex<Peers>,
     ports: Ports,
     trace: Arc<Mutex<TraceFolders>>,
 }
@@ -108,7 +109,7 @@ impl Host {
         clock: HostClock,
     ) -> Host {
         let events = Events::new(clock.global());
-        let (components, ports) = (Mutex::default(), Ports::default());
+        let (components, peers, ports) = (Mutex::default(), Mutex::default(), Ports::default());
         let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
         let trace = Arc::new(Mutex::new(trace));
         Host {
@@ -121,6 +122,7 @@ impl Host {
             invoker,
             ledger,
             components,
+            peers,
             ports,
             trace,
         }
@@ -430,28 +432,6 @@ impl Host {
     /// Ends the recording; blocks until all is written.
     pub(crate) fn finish_trace(&self) -> Result<LossReport, TraceError> {
         self.trace().state.finish()
-    }
-
-    pub(crate) fn enter_phase(&self, request: &EnterPhaseRequest) -> Result<(), HostError> {
-        let component = self.component(&request.component)?;
-        let invalid = |what| HostError::Invalid { component: request.component.clone(), what };
-        let peers: Value = serde_json::from_str(&request.peers_json)
-            .map_err(|e| invalid(format!("the peers are not JSON: {e}")))?;
-        let start_ns = match request.start_global_ns {
-            Some(global_ns) => Some(self.monotonic_at(global_ns).ok_or_else(|| {
-                invalid("its host's time is not known, so it cannot begin with others".to_owned())
-            })?),
-            None => None,
-        };
-        let entered = component.enter_phase(&request.phase, request.measured, &peers, start_ns);
-        entered.map_err(|source| HostError::Phase { component: request.component.clone(), source })
-    }
-
-    /// CLOCK_MONOTONIC at an instant of the global clock, which is near.
-    fn monotonic_at(&self, global_ns: i64) -> Option<i64> {
-        let global = self.clock.global();
-        let counter = global.counter_at(global_ns)?;
-        Some(Moment::now().monotonic_at(counter, global.frequency()))
     }
 
     fn component(&self, name: &str) -> Result<Arc<Component>, HostError> {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::dialogue::{self, Answer, Dialogue, EnterError, LINE_LIMIT, Violation};
+use crate::dialogue::{self, Answer, Dialogue, EnterError, LINE_LIMIT, Peers, Violation};
 use crate::events::{EventSender, monotonic_ns};
 use crate::lines::{Lines, Piece};
 use crate::proto::{PhaseBegun, PhaseDone, PhaseFailed, PhaseHello, Ready, event::What};
@@ -65,7 +65,7 @@ impl PhaseLink {
         &self,
         phase: &str,
         measured: bool,
-        peers: &Value,
+        peers: &Peers,
         start_ns: Option<i64>,
     ) -> Result<(), EnterError> {
         let message = locked(&self.dialogue).enter(phase, measured, peers, start_ns)?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use loopscope_agent::dialogue::{self, Answer, Dialogue};
+use loopscope_agent::dialogue::{self, Answer, Dialogue, Peers};
 use loopscope_agent::proto;
 use prost::Message;
 use serde_json::Value;
@@ -25,8 +25,9 @@ fn the_agent_speaks_the_golden_dialogue() {
             "phase" => {
                 let (phase, measured) = (&message["phase"], &message["measured"]);
                 let measured = measured.as_bool().unwrap();
-                let (peers, start_ns) = (&message["peers"], message["start_ns"].as_i64());
-                dialogue.enter(phase.as_str().unwrap(), measured, peers, start_ns).unwrap()
+                let peers: Peers = message["peers"].to_string().parse().unwrap();
+                let start_ns = message["start_ns"].as_i64();
+                dialogue.enter(phase.as_str().unwrap(), measured, &peers, start_ns).unwrap()
             }
             _ => dialogue::END.to_vec(),
         };

@@ -9,8 +9,7 @@ use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::exited::How;
 use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::proto::{
-    EnterPhaseRequest, HelloRequest, PhaseDone, PhaseFailed, PhaseHello, ShutdownRequest,
-    StartRequest, StopRequest, WatchRequest,
+    HelloRequest, ShutdownRequest, StartRequest, StopRequest, WatchRequest,
 };
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
@@ -268,113 +267,6 @@ async fn each_readiness_rule_holds_when_it_says() {
     }
     let nonsense = client.start(start("p", &["true"], Rule::Port(65536))).await.unwrap_err();
     assert_eq!(nonsense.code(), Code::InvalidArgument);
-}
-
-/// Answers phases as the protocol asks, and shows on stdout what it got.
-const PROGRAM: &str = r#"
-import json, os, socket, sys
-s = socket.socket(fileno=int(os.environ["LOOPSCOPE_PHASE_FD"]))
-def say(**message): s.sendall(json.dumps(message).encode() + b"\n")
-for line in s.makefile():
-    print(line, end="", flush=True)
-    message = json.loads(line)
-    if message["type"] == "configure": say(type="hello", version=1, phases=["listen", "run", "break"])
-    elif message["type"] == "end": sys.exit(0)
-    elif message["phase"] == "listen": say(type="done", phase="listen", values={"port": 7})
-    elif message["phase"] == "run": say(type="failed", phase="run", error="no peer")
-    else: say(type="done", phase="sleep")
-"#;
-
-#[tokio::test]
-async fn phases_go_there_and_back() {
-    let agent = Agent::start(&["--host", "h1"]);
-    let mut client = agent.client().await;
-    let mut watcher = Watcher::of(&mut client).await;
-    let mut request = start("a", &["python3", "-c", PROGRAM], Rule::Phases(true));
-    request.config_json = r#"{"to": "b"}"#.to_owned();
-    client.start(request).await.unwrap();
-    let events = watcher.until_ready("a").await;
-    let phases = ["listen", "run", "break"].map(str::to_owned).to_vec();
-    assert!(events.contains(&What::PhaseHello(PhaseHello { phases })), "{events:?}");
-
-    let enter = |phase: &str| EnterPhaseRequest {
-        component: "a".to_owned(),
-        phase: phase.to_owned(),
-        measured: true,
-        peers_json: r#"{"b": {"host": "h2"}}"#.to_owned(),
-        start_global_ns: None,
-    };
-    client.enter_phase(enter("listen")).await.unwrap();
-    let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
-    let done = PhaseDone { phase: "listen".to_owned(), values_json: r#"{"port":7}"#.to_owned() };
-    assert_eq!(events.last(), Some(&What::PhaseDone(done)));
-    client.enter_phase(enter("run")).await.unwrap();
-    let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
-    let failed = PhaseFailed { phase: "run".to_owned(), error: "no peer".to_owned() };
-    assert_eq!(events.last(), Some(&What::PhaseFailed(failed)));
-    client.enter_phase(enter("break")).await.unwrap();
-    let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
-    let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
-    assert_eq!(failed.phase, "break");
-    assert!(failed.error.contains(r#"{"type": "done", "phase": "sleep"}"#), "{}", failed.error);
-
-    let refused = client.enter_phase(enter("connect")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    stop(&mut client, 10.0).await.unwrap();
-    let exited = watcher.until_exit("a").await.1;
-    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(0)), true));
-    let heard = agent.file("hosts/h1/components/a/stdout.log");
-    let heard: Vec<serde_json::Value> =
-        heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(
-        heard[0],
-        serde_json::json!({"type": "configure", "version": 1, "component": "a", "host": "h1",
-                           "config": {"to": "b"}})
-    );
-    assert_eq!(
-        heard[1],
-        serde_json::json!({"type": "phase", "phase": "listen", "measured": true,
-                           "peers": {"b": {"host": "h2"}}})
-    );
-    assert_eq!(heard.last().unwrap(), &serde_json::json!({"type": "end"}));
-    let after = client.enter_phase(enter("listen")).await.unwrap_err();
-    assert!(after.message().contains("has ended"), "{}", after.message());
-}
-
-#[tokio::test]
-async fn a_program_that_breaks_off_the_dialogue_has_failed_the_phase() {
-    let agent = Agent::start(&["--host", "h1"]);
-    let mut client = agent.client().await;
-    let mut watcher = Watcher::of(&mut client).await;
-    let close = PROGRAM.replace(r#"say(type="done", phase="listen", values={"port": 7})"#, "break")
-        + "s.shutdown(socket.SHUT_RDWR)\nimport time\ntime.sleep(600)";
-    let flood = PROGRAM.replace("s.makefile()", "[]") + "s.sendall(b'x' * 70000)\ns.recv(1)";
-    let nonsense = PROGRAM.replace("s.makefile()", "[]") + "s.sendall(b'hello?\\n')\ns.recv(1)";
-    for (name, program) in [("close", &close), ("flood", &flood), ("nonsense", &nonsense)] {
-        let request = start(name, &["python3", "-c", program], Rule::Phases(true));
-        client.start(request).await.unwrap();
-        if name == "close" {
-            watcher.until_ready(name).await;
-            let (component, phase) = (name.to_owned(), "listen".to_owned());
-            let peers_json = "{}".to_owned();
-            let request = EnterPhaseRequest {
-                component,
-                phase,
-                measured: false,
-                peers_json,
-                start_global_ns: None,
-            };
-            client.enter_phase(request).await.unwrap();
-        }
-        let events = watcher.until(name, |w| matches!(w, What::PhaseFailed(_))).await;
-        let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
-        let wanted = match name {
-            "close" => "closed its phase socket",
-            "flood" => "a line of more than 65536 bytes: xxx",
-            _ => "hello?",
-        };
-        assert!(failed.error.contains(wanted), "{name}: {}", failed.error);
-    }
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ async fn run_phases(hosts: &mut [Host]) {
                 component,
                 phase,
                 measured: true,
-                peers_json,
+                peers_json: Some(peers_json),
                 start_global_ns: None,
             };
             hosts[*host].client.enter_phase(request).await.unwrap();

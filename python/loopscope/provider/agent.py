@@ -45,6 +45,7 @@ class Agent(Connection):
         super().__init__(host, socket, SERVICE, pb, lost, silence_s)
         self._quota_bytes = quota_bytes
         self._sign_ns = sign_ns
+        self._peers: dict[str, str] = {}
 
     @property
     def alive_ns(self) -> int:
@@ -211,14 +212,17 @@ class Agent(Connection):
 
         ``start_ns``: when, on the global clock; None: at once.
         """
+        # Until the agent has answered, it is not known which peers it keeps.
+        kept = self._peers.pop(component, None)
         request = pb.EnterPhaseRequest(
             component=component,
             phase=phase,
             measured=measured,
-            peers_json=peers_json,
+            peers_json=None if peers_json == kept else peers_json,
             start_global_ns=start_ns,
         )
         await self.ask("EnterPhase", request, 10)
+        self._peers[component] = peers_json
 
     async def stop(self, components: Sequence[str] = (), grace_s: float = 2) -> None:
         """Ends components (none named: all) and waits until they are gone."""
