@@ -5,9 +5,10 @@ use loopscope_trace::calibrate::{Work, calibrate};
 use serde::{Deserialize, Serialize};
 
 /// Batches measured, and how often each repeats its work: one step of the counter is then far less
-/// than what is told of a single event.
-const BATCHES: usize = 200;
-const REPEATS: u32 = 1000;
+/// than what is told of a single event. No more than that: a machine may have a hundred hosts, whose
+/// first components wait for this.
+const BATCHES: usize = 50;
+const REPEATS: u32 = 400;
 
 /// Measured costs (`cost` in `loss.json`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub struct Spread {
 }
 
 impl Cost {
-    /// Measures for some 5 ms; `None` where there is no memory for it.
+    /// Measures for less than a millisecond; `None` where there is no memory for it.
     pub fn measure(frequency: Frequency) -> Option<Cost> {
         let of = |work| {
             let mut ticks = [0; BATCHES];

@@ -20,7 +20,8 @@ int loopscope_calibrate(uint64_t *ticks, uint32_t batches, uint32_t count, int e
     struct writer *w = loopscope_map_anonymous(sizeof *w, MADV_NORMAL);
     struct writer *own = loopscope_writer;
     if (ring && w) {
-        memset(ring, 0, mapped); /* brings the pages in */
+        if (events)
+            memset(ring, 0, mapped); /* brings the pages in */
         ring->data = LOOPSCOPE_RING_DATA;
         ring->subbuffer_size = SUBBUFFER;
         ring->subbuffer_count = SUBBUFFERS;
