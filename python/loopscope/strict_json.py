@@ -6,12 +6,17 @@ import json
 import math
 from typing import Any
 
+# `json.dumps` makes one for each text.
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
 
 def to_json(value: Any, **layout: Any) -> str:
     """The value as JSON text; `layout` are options of `json.dumps`.
 
     Raises ValueError where a number is not finite.
     """
+    if not layout:
+        return _ENCODER.encode(value)
     return json.dumps(value, allow_nan=False, **layout)
 
 

@@ -6,6 +6,7 @@ that components printed, those of all hosts together. The format is schema/run-d
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ class Journal:
         """Raises OSError where the files cannot be made."""
         self._progress = progress
         self._files: dict[str, IO[str]] = {}
+        self._unwritten: dict[str, list[str]] = {JOURNAL: [], OUTPUT: []}
         for name in (JOURNAL, OUTPUT):
             self._files[name] = (directory / name).open("w", encoding="utf-8")
 
@@ -44,18 +46,36 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for name in list(self._files):
+            self._write(name)
         for file in self._files.values():
             with suppress(OSError):  # noted when it was written
                 file.close()
         self._files = {}
 
-    def _write(self, name: str, entry: dict[str, Any]) -> None:
-        file = self._files.get(name)
-        if file is None:
+    def _note_down(self, name: str, entry: dict[str, Any], *, soon: bool = False) -> None:
+        """Writes an entry; ``soon``: at the next turn of the event loop, with others of its kind.
+
+        Hundreds of components change their state at the same time.
+        """
+        if name not in self._files:
             return
+        lines = self._unwritten[name]
+        lines.append(to_json({"at_s": round(time.time(), 6), **entry}) + "\n")
+        if not soon:
+            self._write(name)
+        elif len(lines) == 1:
+            asyncio.get_running_loop().call_soon(self._write, name)
+
+    def _write(self, name: str) -> None:
+        file, lines = self._files.get(name), self._unwritten[name]
+        if file is None or not lines:
+            return
+        text = "".join(lines)
+        lines.clear()
         try:
             # Whole lines, at once: somebody may follow them.
-            file.write(to_json({"at_s": round(time.time(), 6), **entry}) + "\n")
+            file.write(text)
             file.flush()
         except OSError as error:
             del self._files[name]
@@ -69,7 +89,7 @@ class Journal:
 
     def stage(self, text: str) -> None:
         """Written down."""
-        self._write(JOURNAL, {"stage": text})
+        self._note_down(JOURNAL, {"stage": text})
         self._progress.stage(text)
 
     def amount(self, done: int, total: int) -> None:
@@ -78,7 +98,7 @@ class Journal:
 
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """Written down."""
-        self._write(JOURNAL, {"phase": name, "timeout_s": timeout_s, "measured": measured})
+        self._note_down(JOURNAL, {"phase": name, "timeout_s": timeout_s, "measured": measured})
         self._progress.phase(name, timeout_s, measured)
 
     def output(self, host: str, component: str, line: PrintedLine, stderr: bool) -> None:
@@ -92,22 +112,23 @@ class Journal:
             "within_ns": at.within_ns,
             "text": line.text,
         }
-        self._write(OUTPUT, entry)
+        self._note_down(OUTPUT, entry, soon=True)
         self._progress.output(host, component, line, stderr)
 
     def component(self, host: str, component: str, status: str) -> None:
         """Written down."""
-        self._write(JOURNAL, {"host": host, "component": component, "status": status})
+        entry = {"host": host, "component": component, "status": status}
+        self._note_down(JOURNAL, entry, soon=True)
         self._progress.component(host, component, status)
 
     def note(self, text: str) -> None:
         """Written down."""
-        self._write(JOURNAL, {"note": text})
+        self._note_down(JOURNAL, {"note": text})
         self._progress.note(text)
 
     def failure(self, text: str) -> None:
         """Written down."""
-        self._write(JOURNAL, {"failure": text})
+        self._note_down(JOURNAL, {"failure": text})
         self._progress.failure(text)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from loopscope.control.collection import Collection, described
 from loopscope.control.execution import execute
 from loopscope.control.failure import RunInterrupted
+from loopscope.control.garbage import rare_collections
 from loopscope.control.interruption import Interruption
 from loopscope.control.kept_files import KeptFile, fetched, sent
 from loopscope.control.progress import Progress
@@ -65,7 +66,8 @@ def measure(
             collection,
         )
         try:
-            executed = interruption.run(work)
+            with rare_collections():
+                executed = interruption.run(work)
         finally:
             collection.leave_out(settle(path))
             collection.note_left_out(progress)

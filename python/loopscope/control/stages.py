@@ -33,6 +33,9 @@ STARTS_AT_ONCE = 8
 # Starts that all agents are asked for at the same time. More take a machine that has many hosts so
 # long together that the first are not answered in time.
 STARTS_IN_ALL = 64
+# So much is begun before the event loop takes its next turn: the first requests leave, and are
+# answered, while the others are still being made.
+BEGUN_AT_ONCE = 16
 
 
 class Stages:
@@ -81,9 +84,8 @@ class Stages:
 
         limit = Limit(START_TIMEOUT_S)
         now = [c for c in components if not c.after.get("")]
-        await _together(
-            self._start_all(now, START), *(late(c, limit) for c in components if c not in now)
-        )
+        afterwards = [c for c in components if c.after.get("")]
+        await _together(self._start_all(now, START), *(late(c, limit) for c in afterwards))
         await self._barrier(START, Limit(START_TIMEOUT_S), waiting)
 
     async def phase(self, phase: Phase) -> None:
@@ -105,13 +107,14 @@ class Stages:
 
     async def _begin(self, every: Sequence[Component], phase: Phase, limit: Limit) -> None:
         """Has every component that takes part start, and enter the phase."""
-        # Nobody waits for one that may fail.
-        late = [
-            c
-            for c in every
-            if c.after.get(phase.name) or (c.allow_failure and c.start == phase.name)
-        ]
-        now = [c for c in every if c not in late]
+
+        def waits(spec: Component) -> bool:
+            # Nobody waits for one that may fail.
+            may_fail = spec.allow_failure and spec.start == phase.name
+            return bool(spec.after.get(phase.name)) or may_fail
+
+        late = [c for c in every if waits(c)]
+        now = [c for c in every if not waits(c)]
         common = self._peers()
         together: list[Component] = []
 
@@ -291,7 +294,9 @@ class Stages:
         views = {host: self._addresses.view(host) for host in self._hosts}
 
         def seen(view: frozenset[Family]) -> str:
-            return to_json(self._components.peers(lambda host: self._addresses.seen(host, view)))
+            peers = self._components.peers(lambda host: self._addresses.seen(host, view))
+            # As an agent keeps it: it need not read the same text again for its other components.
+            return to_json(peers, sort_keys=True, separators=(",", ":"))
 
         made = {view: seen(view) for view in set(views.values())}
         return {host: made[view] for host, view in views.items()}
@@ -319,10 +324,17 @@ class Stages:
 
 async def _together(*work: Coroutine[Any, Any, None]) -> None:
     """Does all at the same time. The first that fails ends the others, and its error is raised."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    waiting = list(reversed(work))
+    tasks: list[asyncio.Future[None]] = []
     try:
+        while waiting:
+            tasks.append(asyncio.ensure_future(waiting.pop()))
+            if len(tasks) % BEGUN_AT_ONCE == 0:
+                await asyncio.sleep(0)
         await asyncio.gather(*tasks)
     finally:
+        for each in waiting:
+            each.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

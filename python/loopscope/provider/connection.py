@@ -92,6 +92,7 @@ class Connection:
                 ("grpc.http2.max_pings_without_data", 0),
             ]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self._calls: dict[str, Any] = {}
 
     def lost(self) -> AgentLost:
         """The error that the connection has ended."""
@@ -104,9 +105,11 @@ class Connection:
     async def ask(self, method: str, request: Any, timeout: float) -> Any:
         """The reply to a request, within ``timeout`` seconds."""
         self._expect_connected()
-        call: Any = self._channel.unary_unary(
-            f"/{self._service}/{method}", request_serializer=_serialised
-        )
+        call = self._calls.get(method)
+        if call is None:
+            call = self._calls[method] = self._channel.unary_unary(
+                f"/{self._service}/{method}", request_serializer=_serialised
+            )
         asked_ns = time.monotonic_ns()
         try:
             content = await call(request, timeout=timeout)
