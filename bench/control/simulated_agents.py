@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -74,4 +75,6 @@ async def main(folder: Path, phases: list[str], count: int) -> None:
 
 
 if __name__ == "__main__":
+    # Agents of hosts are no Python programs and have no garbage collector.
+    gc.disable()
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])))
