@@ -78,5 +78,5 @@ def test_an_interruption_while_they_are_being_asked_leaves_nothing(
     assert 0 < len(begun) < MANY
     assert sorted(over) == begun
     gc.collect()
-    # Of a coroutine that never began, and was not closed.
+    # Python warns of a coroutine that never began and was not closed.
     assert not [each for each in recwarn if "never awaited" in str(each.message)]

@@ -1,4 +1,4 @@
-"""Which peers an agent is sent, and which ones a component gets: those that it was told."""
+"""Peers that an agent is sent: those that changed. A component always gets the ones it is told."""
 
 from __future__ import annotations
 

@@ -64,8 +64,7 @@ async fn phases_go_there_and_back() {
     let exited = watcher.until_exit("a").await.1;
     assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(0)), true));
     let heard = agent.file("hosts/h1/components/a/stdout.log");
-    let heard: Vec<Value> =
-        heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let heard: Vec<Value> = heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
         heard[0],
         json!({"type": "configure", "version": 1, "component": "a", "host": "h1",
@@ -150,7 +149,8 @@ async fn a_component_keeps_its_peers_until_it_gets_others() {
     let refused = client.enter_phase(enter("a", "run", None)).await.unwrap_err();
     assert!(refused.message().contains("has no peers yet"), "{}", refused.message());
 
-    let ports = |port: u16| json!({"a": {"host": "h1", "values": {"port": port}}, "z": {}, "b": {}});
+    let ports =
+        |port: u16| json!({"a": {"host": "h1", "values": {"port": port}}, "z": {}, "b": {}});
     let (first, second, third) = (ports(1), ports(2), ports(3));
     for (name, given, wanted) in [
         ("a", Some(&first), &first),
@@ -175,7 +175,8 @@ async fn a_component_keeps_its_peers_until_it_gets_others() {
     let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
     let Some(What::PhaseDone(done)) = events.last() else { unreachable!() };
     assert!(done.values_json.contains(r#"\"port\": 3"#), "{}", done.values_json);
-    let nonsense = EnterPhaseRequest { peers_json: Some("{".to_owned()), ..enter("a", "run", None) };
+    let nonsense =
+        EnterPhaseRequest { peers_json: Some("{".to_owned()), ..enter("a", "run", None) };
     let refused = client.enter_phase(nonsense).await.unwrap_err();
     assert!(refused.message().contains("the peers are not JSON"), "{}", refused.message());
     stop(&mut client, 10.0).await.unwrap();
