@@ -63,7 +63,8 @@ class SimulatedAgent(agent_pb2_grpc.AgentServicer):  # type: ignore[misc]
 async def main(folder: Path, phases: list[str], count: int) -> None:
     servers = []
     for number in range(1, count + 1):
-        server = grpc.aio.server()
+        # Agents of hosts do not probe for bandwidth either.
+        server = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0)])
         agent_pb2_grpc.add_AgentServicer_to_server(SimulatedAgent(phases), server)
         server.add_insecure_port(f"unix:{folder}/h{number}.sock")
         await server.start()
