@@ -1,4 +1,4 @@
-"""The garbage collector has its own settings again after a run, whoever made them."""
+"""The garbage collector has the settings again after a run that it had before."""
 
 from __future__ import annotations
 

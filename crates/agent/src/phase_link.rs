@@ -204,7 +204,6 @@ mod tests {
     use std::os::fd::AsFd;
 
     use loopscope_time::Frequency;
-    use serde_json::json;
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
@@ -243,7 +242,7 @@ mod tests {
 
         fn enter(&self, from_now: Duration) -> i64 {
             let start_ns = monotonic_ns() + i64::try_from(from_now.as_nanos()).unwrap();
-            self.link.enter("run", true, &json!({}), Some(start_ns)).unwrap();
+            self.link.enter("run", true, &Peers::default(), Some(start_ns)).unwrap();
             start_ns
         }
 
