@@ -25,6 +25,9 @@ class Kept(Agent):
         self.loses = ""
 
     async def ask(self, method: str, request: Any, timeout: float) -> Any:
+        if isinstance(request, pb.StartRequest):
+            self.kept.pop(request.component, None)
+            return pb.StartReply(pid=1)
         assert isinstance(request, pb.EnterPhaseRequest)
         loses, self.loses = self.loses, ""
         if loses == "request":
@@ -75,3 +78,17 @@ def test_after_a_request_that_was_not_answered_the_agent_is_sent_them_again(
 ) -> None:
     entered(tmp_path, ("a", ONE, ""), ("a", TWO, lost), ("a", ONE, ""), ("a", ONE, ""))
     entered(tmp_path, ("a", ONE, lost), ("a", ONE, ""))
+
+
+def test_a_component_that_is_started_anew_is_sent_them_again(tmp_path: Path) -> None:
+    async def again() -> Kept:
+        agent = Kept(tmp_path / "agent.sock")
+        for _ in range(2):
+            await agent.start(
+                "a", ["true"], {}, {}, pb.Readiness(), "{}", inherit=(), user=None, output_limit=1
+            )
+            await agent.enter_phase("a", "p", False, ONE)
+        await agent.close()
+        return agent
+
+    assert asyncio.run(again()).sent == [ONE, ONE]

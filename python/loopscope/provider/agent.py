@@ -186,6 +186,8 @@ class Agent(Connection):
         It inherits the variables that ``inherit`` names and runs as ``user``, None: as the agent.
         ``output_limit`` bytes are kept of each of its outputs.
         """
+        # The agent has kept no peers of a program that has not started.
+        self._peers.pop(component, None)
         request = pb.StartRequest(
             component=component,
             command=list(command),

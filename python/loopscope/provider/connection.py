@@ -16,9 +16,9 @@ from loopscope.provider.printable import printable
 from loopscope.provider.untrusted import LONGEST_TEXT, clean
 
 MAX_MESSAGE = 64 << 20
-# Bytes of an answer that may be under way, or not yet read: 2.5 MB/s where a round trip over ssh
+# Bytes of an answer that may be under way, or not yet read: 40 MB/s where a round trip over ssh
 # takes 0.1 s.
-UNDER_WAY = 256 << 10
+UNDER_WAY = 4 << 20
 
 
 class AgentError(Exception):
