@@ -89,6 +89,7 @@ def _import() -> None:
     import loopscope.report.page
     import loopscope.report.sweep_page
     import loopscope.testbed  # noqa: F401
+    from loopscope.cli import app  # noqa: F401
     from loopscope.experiment import grammar
     from loopscope.report import html
 
