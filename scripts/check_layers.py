@@ -114,7 +114,9 @@ PACKAGES: dict[str, set[str]] = {
         "strict_json",
     },
     "control": {"provider", "experiment", "files", "layout", "strict_json"},
+    "preparation": {"analysis", "experiment", "report"},
     "pipeline": {
+        "preparation",
         "testbed",
         "control",
         "graph",

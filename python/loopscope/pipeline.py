@@ -7,13 +7,13 @@ The command line calls it, and so can a notebook. Measuring is `loopscope.contro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loopscope import __version__
+from loopscope import __version__, preparation
 from loopscope.control import (
     BASE,
     Interruption,
@@ -21,7 +21,7 @@ from loopscope.control import (
     RunDirectory,
     RunFailed,
     RunInterrupted,
-    make_timeline,
+    SpareTime,
     mark_killed,
     settle,
 )
@@ -81,12 +81,20 @@ class Judged:
 
 
 def run(
-    experiment: Experiment, source: bytes, runs: Path, progress: Progress, stop: bool = False
+    experiment: Experiment,
+    source: bytes,
+    runs: Path,
+    progress: Progress,
+    stop: bool = False,
+    before_tables: Callable[[], None] = lambda: None,
 ) -> Judged:
     """Measures an experiment, or each point of its sweep, and judges it.
 
     The run goes into a new directory below ``runs``. ``source`` is the experiment file; ``stop``
-    ends a sweep at the first point that fails.
+    ends a sweep at the first point that fails. ``before_tables`` is called before the first table
+    is made, maybe several times and in another thread.
+
+    What judging needs is imported while hosts are made and while they are collected from.
 
     Raises RunFailed and RunInterrupted, which say where what was measured is; OSError where the
     run's directory cannot be made.
@@ -97,20 +105,33 @@ def run(
     hosts = provider(experiment)
     directory = RunDirectory(runs, experiment, source, __version__)
     interruption = Interruption(progress)
-    with directory.being_made(progress):
-        if not experiment.points:
-            measure(experiment, hosts, directory, BASE, 0, progress, interruption)
-            make_timelines(directory.path, BASE, progress)
-        for number, point in enumerate(experiment.points, start=1):
-            progress.point(f"point {number} of {len(experiment.points)}: {point.name}")
-            with directory.point_being_made(point, progress, interruption):
-                measure(
-                    point.experiment, hosts, directory, point.name, number, progress, interruption
-                )
-                make_timelines(directory.path, point.name, progress)
-            if stop and directory.failed_points:
-                break
-        progress.point("")
+    spare = SpareTime(preparation.steps(before_tables))
+    try:
+        with directory.being_made(progress):
+            if not experiment.points:
+                measure(experiment, hosts, directory, BASE, 0, progress, interruption, spare)
+                before_tables()
+                make_timelines(directory.path, BASE, progress)
+            for number, point in enumerate(experiment.points, start=1):
+                progress.point(f"point {number} of {len(experiment.points)}: {point.name}")
+                with directory.point_being_made(point, progress, interruption):
+                    measure(
+                        point.experiment,
+                        hosts,
+                        directory,
+                        point.name,
+                        number,
+                        progress,
+                        interruption,
+                        spare,
+                    )
+                    before_tables()
+                    make_timelines(directory.path, point.name, progress)
+                if stop and directory.failed_points:
+                    break
+            progress.point("")
+    finally:
+        spare.end()
     where = f"is in {directory.path}; to judge it: loopscope report {directory.path}"
     try:
         judged = judge(directory.path, None, progress)
@@ -162,6 +183,9 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
 
 def make_timelines(path: Path, point: str, progress: Progress) -> None:
     """Makes the time line of each repeat of a point. Raises RunFailed and RunError."""
+    # It makes tables with Arrow.
+    from loopscope.control import make_timeline
+
     opened = open_run(path, point)
     experiment = described(path, opened.manifest)
     for directory in opened.repeats.values():

@@ -14,6 +14,7 @@ import pytest
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
 from loopscope.control.collection import Collection, collected_later
+from loopscope.control.spare_time import SpareTime
 from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
 from loopscope.provider import AgentError, AgentLost, Host, Lack, Request, Testbed, TestbedError
@@ -58,6 +59,7 @@ class SimulatedAgent:
         agents.most_starting = max(agents.starting, agents.most_starting)
         await asyncio.sleep(0.002)
         agents.starting -= 1
+        self.log.append(f"start {component}")
         hello = pb.PhaseHello(phases=["connect", "run"])
         self.events.put_nowait(pb.Event(component=component, phase_hello=hello))
         self.events.put_nowait(pb.Event(component=component, ready=pb.Ready()))
@@ -130,12 +132,32 @@ class Noting(Silent):
         self.notes.append(text)
 
 
+class NotedSpareTime(SpareTime):
+    """Writes down when it goes on and when it pauses."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log = log
+
+    def begin(self) -> None:
+        self.log.append("spare time begins")
+
+    async def pause(self) -> None:
+        self.log.append("spare time is over")
+
+
 def run(
-    folder: Path, fails: bool = False, more: str = "", text: str = FILE, whole: bool = False
+    folder: Path,
+    fails: bool = False,
+    more: str = "",
+    text: str = FILE,
+    whole: bool = False,
+    spares: bool = False,
 ) -> tuple[list[str], list[str], RunDirectory]:
     """Runs a file on simulated hosts; what their agents were asked, notes, and the directory.
 
-    ``whole``: the run writes down how it ended, and raises what it raises.
+    ``whole``: the run writes down how it ended, and raises what it raises. ``spares``: what they
+    were asked has the spare time in it.
     """
     file = folder / "simulated.yaml"
     file.write_text(text + more)
@@ -150,7 +172,8 @@ def run(
 
     try:
         with directory.being_made(progress) if whole else nullcontext():
-            measure(experiment, provider, directory, BASE, 0, progress, interruption)
+            spare = NotedSpareTime(log) if spares else None
+            measure(experiment, provider, directory, BASE, 0, progress, interruption, spare)
     except RunFailed as error:
         if whole:
             raise
@@ -177,6 +200,20 @@ def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> N
         "host h3: 1 entry is left out: components/b/files/here (a symbolic link)",
     ]
     assert directory.measured == 1
+
+
+def test_nothing_else_is_done_while_components_run(tmp_path: Path) -> None:
+    """From before the first one starts until all have ended."""
+    log, _, _ = run(tmp_path, more="repeat: 2\n", spares=True)
+    spare = [line for line in log if line.startswith("spare time")]
+    assert spare == ["spare time begins", "spare time is over", "spare time begins"] * 2
+    going_on = False
+    for line in log:
+        if line.startswith("spare time"):
+            going_on = line == "spare time begins"
+        elif line.startswith(("a ", "b ", "start ")) or line == "stop":
+            assert not going_on, log
+    assert log[0] == "spare time begins"
 
 
 def test_hosts_start_at_the_same_time_but_not_all_of_many(tmp_path: Path) -> None:

@@ -43,6 +43,12 @@ class Document:
             document |= {f"{n}_ns": ns for n, ns in each.items()} if key == "times" else {key: each}
         return document
 
+    @classmethod
+    def prepare(cls) -> None:
+        """Makes what serialises these, which takes some time, before there is one."""
+        kind: Any = cls
+        _adapter(kind)
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as an object that `json.dumps` takes."""
         kind: Any = type(self)

@@ -105,10 +105,9 @@ def _run(experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose:
     from loopscope.control import RunFailed, RunInterrupted
     from loopscope.pandas_import import avoid_pandas
 
-    avoid_pandas()
     with TerminalProgress(verbose) as progress:
         try:
-            return pipeline.run(experiment, source, runs, progress, stop)
+            return pipeline.run(experiment, source, runs, progress, stop, avoid_pandas)
         except RunFailed as error:
             raise _Ended(exits.RUN_FAILED, str(error), error.to_show) from None
         except RunInterrupted as error:

@@ -15,6 +15,7 @@ from loopscope.control.foreign import add as add_foreign
 from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress, Silent
 from loopscope.control.rundir import BASE, RunDirectory, mark_killed, settle
+from loopscope.control.spare_time import SpareTime
 
 if TYPE_CHECKING:
     from loopscope.control.run import measure
@@ -37,6 +38,7 @@ __all__ = [
     "RunFailed",
     "RunInterrupted",
     "Silent",
+    "SpareTime",
     "add_foreign",
     "drafted",
     "make_timeline",

@@ -15,6 +15,7 @@ from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
 from loopscope.control.progress import Progress
 from loopscope.control.repeat import RESERVE, Repeat
+from loopscope.control.spare_time import SpareTime
 from loopscope.experiment import Experiment, files_to_send
 from loopscope.files import reserve
 from loopscope.provider import (
@@ -81,16 +82,20 @@ async def execute(
     interruption: Interruption,
     lacks: Callable[[Sequence[LackOfHosts]], None],
     collection: Collection,
+    spare: SpareTime,
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
     ``lacks`` is called with what the hosts cannot do, once they are made. ``collection`` takes what
-    is not kept and not collected, also where this raises. Whatever happens, components are ended,
-    their files are closed, and the testbed is removed. Raises RunFailed with the first cause.
+    is not kept and not collected, also where this raises. ``spare`` goes on until components start,
+    and again when they have ended.
+
+    Whatever happens, components are ended, their files are closed, and the testbed is removed.
+    Raises RunFailed with the first cause.
     """
     with Journal(progress, directory) as journal:
         executed = await _execute(
-            experiment, provider, run_id, directory, journal, interruption, lacks, collection
+            experiment, provider, run_id, directory, journal, interruption, lacks, collection, spare
         )
         if not collection.problems:
             return executed
@@ -108,19 +113,21 @@ async def _execute(
     interruption: Interruption,
     lacks: Callable[[Sequence[LackOfHosts]], None],
     collection: Collection,
+    spare: SpareTime,
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
     repeat: Repeat | None = None
     ended = False
     reserve(directory / RESERVE, RESERVE_BYTES)
+    spare.begin()
     try:
         async with bed:
             if (lacking := bed.lacking) is not None:
                 lacks(lacking)
             try:
                 router.check_mover(experiment, bed.router)
-                repeat = Repeat(experiment, bed, run_id, progress)
+                repeat = Repeat(experiment, bed, run_id, progress, spare)
             except (RunFailed, TestbedError):
                 # What the agents have written until now is not left on machines.
                 await to_the_end(bed.fetch())

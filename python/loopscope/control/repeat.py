@@ -18,6 +18,7 @@ from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
 from loopscope.control.kernel import STAMP_SOCKETS, Kernels
 from loopscope.control.progress import Progress
+from loopscope.control.spare_time import SpareTime
 from loopscope.control.stages import Stages
 from loopscope.control.unwritten import write_unwritten
 from loopscope.experiment import (
@@ -52,7 +53,12 @@ class Repeat:
     """A run in progress on a testbed that exists."""
 
     def __init__(
-        self, experiment: Experiment, bed: Testbed, run_id: str, progress: Progress
+        self,
+        experiment: Experiment,
+        bed: Testbed,
+        run_id: str,
+        progress: Progress,
+        spare: SpareTime | None = None,
     ) -> None:
         self._experiment = experiment
         self._run_id = run_id
@@ -80,6 +86,7 @@ class Repeat:
         if apart := addresses.unreachable(each.host for each in experiment.components):
             progress.note(apart)
         self._progress = progress
+        self._spare = spare or SpareTime()
         self._desk_clock = DeskClock()
         self._components = Components(
             [*self._links, *self._channels, *experiment.components], self._desk_clock, self._look
@@ -135,6 +142,8 @@ class Repeat:
             await self._start_links()
         await self._clocks.start_mesh()
         await self._kernels.start()
+        # From here on the desk leaves the processors to the programs.
+        await self._spare.pause()
         await self._stages.start(self._channels)
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
@@ -195,6 +204,7 @@ class Repeat:
         await self._each(self._end_programs)
         if not self._emulates_clock:
             await self._each(self._end, last)
+        self._spare.begin()
         self._progress.stage("collecting")
         await self._kernels.finish()
         cost = await self._clocks.stop()

@@ -13,6 +13,7 @@ from loopscope.control.interruption import Interruption
 from loopscope.control.kept_files import KeptFile, fetched, sent
 from loopscope.control.progress import Progress
 from loopscope.control.rundir import BASE, RunDirectory, settle
+from loopscope.control.spare_time import SpareTime
 from loopscope.experiment import Experiment
 from loopscope.provider import Provider
 
@@ -25,12 +26,14 @@ def measure(
     number: int,
     progress: Progress,
     interruption: Interruption,
+    spare: SpareTime | None = None,
 ) -> None:
     """Runs the experiment as often as it asks for, each time into a folder of the point.
 
     Each repeat has hosts of its own from the provider.
 
-    The point is the sweep's ``number``-th.
+    The point is the sweep's ``number``-th. ``spare`` goes on while hosts are made, and when what
+    was measured is collected.
 
     Raises RunFailed, RunInterrupted, and OSError, which names the file.
     """
@@ -64,6 +67,7 @@ def measure(
             interruption,
             partial(directory.lacks, progress),
             collection,
+            spare or SpareTime(),
         )
         try:
             with rare_collections():

@@ -28,6 +28,11 @@ def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
         ) from error
 
 
+def prepare() -> None:
+    """Makes what reads manifests, which takes some time, before the first one is read."""
+    _adapter()
+
+
 def _current(manifest: Any) -> Any:
     """The manifest with its machines' addresses as lists; older versions have one, or null."""
     if not isinstance(manifest, Mapping):

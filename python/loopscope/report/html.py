@@ -32,6 +32,12 @@ def render(template: str, **content: Any) -> Markup:
     return Markup(_templates().get_template(template).render(content))
 
 
+def prepare() -> None:
+    """Compiles the templates of a run's page, which takes some time, before they are used."""
+    for template in ("run.html", "page.html", "parts.html"):
+        _templates().get_template(template)
+
+
 @cache
 def _templates() -> Environment:
     made = Environment(
