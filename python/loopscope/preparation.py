@@ -16,8 +16,6 @@ _TABLES = (
     "duckdb",
 )
 _REPORT = (
-    "scipy.special",
-    "scipy.ndimage",
     "loopscope.graph.stored_analyses",
     "loopscope.report.plots",
     "loopscope.report.page",

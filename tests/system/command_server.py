@@ -74,8 +74,6 @@ def _import() -> None:
     avoid_pandas()
     import ibis.backends.sql.compilers  # noqa: F401
     import matplotlib.figure  # noqa: F401
-    import scipy.ndimage
-    import scipy.special  # noqa: F401
 
     import loopscope.analysis.why
     import loopscope.api.checking

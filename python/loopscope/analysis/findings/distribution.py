@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
+from loopscope.analysis.findings.chances import smoothed
 from loopscope.analysis.findings.lines import strongest
 from loopscope.analysis.findings.series import (
     CERTAIN,
@@ -106,8 +107,6 @@ def _aligned(values: Floats, grid: float) -> tuple[float, float, float]:
 
 def search_modes(rest: Floats, whole: Floats) -> Candidate | None:
     """The modes of the distribution, where a valley between them is no chance; else None."""
-    from scipy.ndimage import gaussian_filter1d
-
     low, high = (float(each) for each in np.quantile(rest, [0.005, 0.995]))
     if high <= low:
         return None
@@ -118,7 +117,7 @@ def search_modes(rest: Floats, whole: Floats) -> Candidate | None:
     usual = 0.9 * (spread or (high - low) / 10) * len(rest) ** -0.2 / (edges[1] - edges[0])
     best: Candidate | None = None
     for bandwidth in _BANDWIDTHS:
-        smooth = gaussian_filter1d(counts, max(usual * 4 * bandwidth, 1.0), mode="constant")
+        smooth = smoothed(counts, max(usual * 4 * bandwidth, 1.0))
         cuts, log_p = _valleys(smooth, counts, rest, edges)
         if not cuts:
             continue

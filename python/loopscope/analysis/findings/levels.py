@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
+from loopscope.analysis.findings.chances import student_below
 from loopscope.analysis.findings.segments import changes
 from loopscope.analysis.findings.series import (
     Series,
@@ -105,8 +106,6 @@ def _of_changes(
 
 def _differ(before: Floats, after: Floats, step: float, share: float) -> float:
     """Logarithm of the probability of a t-test between two levels, by independent messages."""
-    from scipy.special import stdtr
-
     counts = [max(len(each) * share, 1.0) for each in (before, after)]
     freedom = sum(counts) - 2
     if freedom < 3:
@@ -114,7 +113,7 @@ def _differ(before: Floats, after: Floats, step: float, share: float) -> float:
     spread = math.sqrt(float(np.var(np.concatenate([before, after]))) * sum(1 / n for n in counts))
     if spread == 0:
         return -math.inf
-    return math.log(max(2 * float(stdtr(freedom, -abs(step) / spread)), 1e-300))
+    return math.log(max(2 * student_below(freedom, -abs(step) / spread), 1e-300))
 
 
 def _candidate(
@@ -208,8 +207,6 @@ def _slow_first(rest: Floats, size: int) -> float:
     the other windows decrease (Hill's estimate), because tails are heavy and slow messages may come
     in bursts.
     """
-    from scipy.special import stdtr
-
     count = len(rest) // size
     # Medians, so that single late messages do not hide it.
     middles = np.median(rest[: count * size].reshape(count, size), axis=1)
@@ -217,7 +214,7 @@ def _slow_first(rest: Floats, size: int) -> float:
     spread = float(np.std(others, ddof=1)) * math.sqrt(1 + 1 / len(others))
     if spread == 0:
         return 0.0
-    by_spread = float(stdtr(len(others) - 1, -(first - float(others.mean())) / spread))
+    by_spread = student_below(len(others) - 1, -(first - float(others.mean())) / spread)
     # From so far below that ratios tell how the values decrease, whatever their least one is.
     floor = 2 * float(np.min(rest)) - float(np.median(rest))
     slowest = np.sort(others - floor)[::-1]

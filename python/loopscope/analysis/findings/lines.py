@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.findings.chances import fast_length, log_gamma_tail, running_medians
+
 if TYPE_CHECKING:
     from loopscope.analysis.findings.series import Floats
 
@@ -43,12 +45,9 @@ class Line:
 
 def strongest(cells: Floats, least_cycles: float, least_period: float = 2.0) -> Line | None:
     """The strongest line of values in cells of equal width; None where there is no noise."""
-    from scipy.fft import next_fast_len, rfft
-    from scipy.ndimage import median_filter
-
     count = len(cells)
-    size = next_fast_len(_OVERSAMPLED * count, real=True)
-    power = np.abs(rfft(cells - cells.mean(), size)) ** 2
+    size = fast_length(_OVERSAMPLED * count)
+    power = np.abs(np.fft.rfft(cells - cells.mean(), size)) ** 2
     # One in so many frequencies is independent of the others.
     step = size / count
     apart = power[np.arange(0, len(power), step).astype(np.int64)][1:]
@@ -56,8 +55,7 @@ def strongest(cells: Floats, least_cycles: float, least_period: float = 2.0) -> 
         return None
     trend = _trend(apart)
     medians = [
-        each * median_filter(apart / each, _BACKGROUND, mode="reflect")
-        for each in (trend, np.ones(len(apart)))
+        each * running_medians(apart / each, _BACKGROUND) for each in (trend, np.ones(len(apart)))
     ]
     background = np.maximum(*medians) / math.log(2)
     if not background.min() > 0:
@@ -104,15 +102,3 @@ def _trend(power: Floats) -> Floats:
         trend = np.where(at < middles[0], levels[0] + slope * (at - middles[0]), trend)
     powers: Floats = np.exp(trend)
     return powers
-
-
-def log_gamma_tail(shape: int, value: float) -> float:
-    """Logarithm of the probability that a gamma distribution of a shape exceeds a value."""
-    from scipy.special import gammaincc, gammaln
-
-    tail = float(gammaincc(shape, value))
-    if tail > 1e-280:
-        return math.log(tail)
-    # The first terms of its expansion for great values.
-    rest = math.log1p((shape - 1) / value)
-    return float((shape - 1) * math.log(value) - value - gammaln(shape) + rest)

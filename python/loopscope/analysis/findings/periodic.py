@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
+from loopscope.analysis.findings.chances import student_below
 from loopscope.analysis.findings.lines import strongest
 from loopscope.analysis.findings.series import (
     SUGGESTED,
@@ -367,8 +368,6 @@ def _by_cycles(series: Series, values: Floats, period: float, shape: Floats) -> 
     A t-test on how high the shape is in each cycle. A few great deviations that happen to suit
     the shape make the heights differ, however much of the variance they are.
     """
-    from scipy.special import stdtr
-
     cycle = np.floor(series.at / period).astype(np.int64)
     size = np.bincount(cycle, weights=shape**2)
     both = np.bincount(cycle, weights=shape * (values - values.mean()))
@@ -378,7 +377,7 @@ def _by_cycles(series: Series, values: Floats, period: float, shape: Floats) -> 
     spread = float(np.std(heights, ddof=1)) / math.sqrt(len(heights))
     if spread == 0:
         return -math.inf
-    p = float(stdtr(len(heights) - 1, -float(heights.mean()) / spread))
+    p = student_below(len(heights) - 1, -float(heights.mean()) / spread)
     return math.log(max(p, 1e-300))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.findings.chances import incomplete_beta, normal_quantiles
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -54,28 +56,22 @@ def is_certain(log_p: float) -> bool:
 
 def normal_scores(values: Floats) -> Floats:
     """The values by their ranks, as a normal distribution has them: heavy tails are gone."""
-    from scipy.special import ndtri
-
     # Equal values share the mean of their ranks.
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
-    scores: Floats = ndtri((ranks[place] - 0.5) / len(values))
-    return scores
+    return normal_quantiles(((ranks - 0.5) / len(values)).tolist())[place]
 
 
 def log_binomial_tail(least: int, count: int, share: float) -> float:
     """Logarithm of the probability that ``least`` or more of ``count`` trials succeed.
 
-    Each does with the probability ``share``. scipy.stats has this, too, and takes a third of a
-    second to be imported.
+    Each does with the probability ``share``.
     """
-    from scipy.special import betainc
-
     if least <= 0:
         return 0.0
     if least > count:
         return -math.inf
-    chance = float(betainc(least, count - least + 1, share))
+    chance = incomplete_beta(least, count - least + 1, share)
     return math.log(chance) if chance > 0 else -math.inf
 
 
