@@ -11,7 +11,7 @@ from contextlib import suppress
 class SpareTime:
     """Steps that can be done at any time, one after the other in a thread of their own.
 
-    Where a step raises an exception, it is left to whoever needs what it was to do.
+    Where a step raises an exception, it is left to the code that needs what it was to do.
     """
 
     def __init__(self, steps: Iterable[Callable[[], object]] | None = None) -> None:
