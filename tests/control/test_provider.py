@@ -216,6 +216,37 @@ def test_nothing_else_is_done_while_components_run(tmp_path: Path) -> None:
     assert log[0] == "spare time begins"
 
 
+def test_a_recorder_that_begins_while_the_clocks_fail_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has begun by then, however long that takes."""
+
+    class Kernel(SimulatedAgent):
+        async def start_kernel(self, *_: Any, **__: Any) -> pb.StartKernelReply:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            self.log.append("kernel begun")
+            return pb.StartKernelReply()
+
+        async def finish_kernel(self) -> pb.FinishKernelReply:
+            self.log.append("kernel ended")
+            return pb.FinishKernelReply()
+
+    async def make(self: Simulated) -> None:
+        await made(self)
+        self.kernels = {"_kernel": Kernel(self.log)}
+
+    async def refuse(self: SimulatedAgent, *_: Any, **__: Any) -> None:
+        raise AgentError("h1", "there is no clock")
+
+    made = Simulated.make
+    monkeypatch.setattr(Simulated, "make", make)
+    monkeypatch.setattr(SimulatedAgent, "start_clock_reference", refuse, raising=False)
+    log, _, _ = run(tmp_path, more="trace: {kernel: [sched:*]}\n")
+    assert log.index("kernel begun") < log.index("kernel ended")
+    assert log[-1] == "failed: host h1: there is no clock"
+
+
 def test_hosts_start_at_the_same_time_but_not_all_of_many(tmp_path: Path) -> None:
     """A machine that has many hosts would else answer none of them in time."""
     hosts = [f"h{number}" for number in range(1, 151)]

@@ -133,15 +133,12 @@ class Repeat:
             self._watchers.append(asyncio.create_task(self._watch(host)))
         notes = await asyncio.gather(*(self._greet(host) for host in self._hosts.values()))
         self._tell_counters(dict(zip(self._hosts, notes, strict=True)))
-        # The clocks are there when something can happen, unless their probes need the links.
-        if self._emulates_clock:
-            await self._start_links()
-            await self._clocks.start()
-        else:
-            await self._clocks.start()
-            await self._start_links()
-        await self._clocks.start_mesh()
-        await self._kernels.start()
+        begun = await asyncio.gather(
+            self._start_clocks(), self._kernels.start(), return_exceptions=True
+        )
+        # Both have come to their end, so that what was begun can be ended.
+        for failure in filter(None, begun):
+            raise failure
         # From here on the desk leaves the processors to the programs.
         await self._spare.pause()
         await self._stages.start(self._channels)
@@ -164,6 +161,16 @@ class Repeat:
             self._note_left(phase.name)
         await self._drain()
         return seconds
+
+    async def _start_clocks(self) -> None:
+        # The clocks are there when something can happen, unless their probes need the links.
+        if self._emulates_clock:
+            await self._start_links()
+            await self._clocks.start()
+        else:
+            await self._clocks.start()
+            await self._start_links()
+        await self._clocks.start_mesh()
 
     def _note_left(self, phase: str) -> None:
         """Tells of components that ended by themselves, with 0, though nobody waits for that."""
@@ -206,8 +213,7 @@ class Repeat:
             await self._each(self._end, last)
         self._spare.begin()
         self._progress.stage("collecting")
-        await self._kernels.finish()
-        cost = await self._clocks.stop()
+        _, cost = await asyncio.gather(self._kernels.finish(), self._clocks.stop())
         if self._emulates_clock:
             await self._each(self._end, last)
         await self._each(self._finish_trace)
@@ -442,7 +448,9 @@ class Repeat:
         return streams_of_host(self._experiment, spec.host, socket_stamps=stamps)
 
     def _environment_of(self, spec: Component) -> dict[str, str]:
-        stamps = {STAMP_SOCKETS: "1"} if self._kernels.counts_alone(spec.host) else {}
+        # Links start before it is known what is recorded of kernels.
+        counts_alone = not router.emulates(spec.name) and self._kernels.counts_alone(spec.host)
+        stamps = {STAMP_SOCKETS: "1"} if counts_alone else {}
         served = channels.variables(self._experiment, spec.host, self._run_id)
         return stamps | served | spec.env
 
