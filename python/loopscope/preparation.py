@@ -16,6 +16,9 @@ _TABLES = (
     "duckdb",
 )
 _REPORT = (
+    "numpy.fft",
+    "numpy.ma",
+    "numpy.random",
     "loopscope.graph.stored_analyses",
     "loopscope.report.plots",
     "loopscope.report.page",
