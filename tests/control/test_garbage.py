@@ -35,6 +35,12 @@ def test_all_is_as_before_afterwards() -> None:
     assert gc.get_threshold() == (600, 9, 8)
 
 
+def test_who_looks_less_often_still_does_so() -> None:
+    gc.set_threshold(1_000_000, 9, 8)
+    with rare_collections():
+        assert gc.get_threshold() == (1_000_000, 9, 8)
+
+
 def test_garbage_is_found_during_and_what_was_there_before_afterwards() -> None:
     gc.collect()
     gc.disable()

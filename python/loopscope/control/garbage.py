@@ -24,7 +24,7 @@ def rare_collections() -> Iterator[None]:
         return
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    gc.set_threshold(max(before[0], NEW_OBJECTS), *before[1:])
     try:
         yield
     finally:
