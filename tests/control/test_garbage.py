@@ -20,6 +20,8 @@ class Circle:
 @pytest.fixture(autouse=True)
 def _as_before() -> object:
     threshold = gc.get_threshold()
+    # A test of the command line may have frozen what it leaves to the operating system.
+    gc.unfreeze()
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()
