@@ -9,6 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define SECTION(name) __attribute__((section(name), used))
+#define INLINE static __attribute__((always_inline))
 #define MAP(name, map_type, key_type, value_type, entries) \
     struct { \
         int (*type)[map_type]; \
@@ -37,8 +38,11 @@ static long (*const redirect_neigh)(u32, void *, int, u64) = (void *)152;
 enum { INGRESS = 1 };
 
 enum { ETHERNET = 14 };
-enum { PROTOCOL_TCP = 6, PROTOCOL_UDP = 17 };
+enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 = 58 };
+// RFC 792, RFC 4443.
+enum { ICMP_HEADER = 8, ICMP_UNREACHABLE = 3, ICMP_FRAGMENTATION_NEEDED = 4, ICMPV6_TOO_BIG = 2 };
 enum { IPV4_HEADER = 20, IPV6_HEADER = 40, FRAGMENT = 0x3fff, TCP_HEADER = 20, UDP_HEADER = 8 };
+enum { PORTS = 8 }; // with the number of the first byte, in TCP's header
 
 // As the receiver sees it. The addresses of IPv4 are in the first four bytes.
 struct flow {
@@ -61,19 +65,26 @@ MAP(flows, HASH, struct flow, struct registered, 65536);
 // The near ends, by their index.
 MAP(ends, DEVMAP_HASH, u32, u32, 1024);
 
-static void copy(u8 *to, const u8 *from, int count) {
+INLINE void copy(u8 *to, const u8 *from, int count) {
     for (int i = 0; i < count; i++)
         to[i] = from[i];
 }
 
-// The flow of a frame with its payload; 0: it is of none. `leaves`: it is of the other direction.
-static int flow_of(const u8 *frame, const u8 *end, struct flow *flow, u32 *payload, int leaves) {
-    const u8 *ip = frame + ETHERNET, *transport;
+// The flow of an IP packet; where its transport begins, 0: it is of none. `leaves`: it is of the
+// other direction. `length`: bytes from there on.
+INLINE const u8 *flow_of(const u8 *ip, const u8 *end, int is_ipv6, struct flow *flow, u32 *length,
+                         int leaves) {
     u8 *source = leaves ? flow->local : flow->remote, *target = leaves ? flow->remote : flow->local;
-    u32 length;
-    if (ip > end)
-        return 0;
-    if (frame[12] == 0x08 && frame[13] == 0x00) {
+    const u8 *transport;
+    if (is_ipv6) {
+        if (ip + IPV6_HEADER > end)
+            return 0;
+        flow->protocol = ip[6];
+        copy(source, ip + 8, 16);
+        copy(target, ip + 24, 16);
+        *length = ip[4] << 8 | ip[5];
+        transport = ip + IPV6_HEADER;
+    } else {
         if (ip + IPV4_HEADER > end)
             return 0;
         // Without options; neither a fragment nor one of which more follow.
@@ -82,42 +93,67 @@ static int flow_of(const u8 *frame, const u8 *end, struct flow *flow, u32 *paylo
         flow->protocol = ip[9];
         copy(source, ip + 12, 4);
         copy(target, ip + 16, 4);
-        length = (ip[2] << 8 | ip[3]) - IPV4_HEADER;
+        *length = (ip[2] << 8 | ip[3]) - IPV4_HEADER;
         transport = ip + IPV4_HEADER;
-    } else if (frame[12] == 0x86 && frame[13] == 0xdd) {
-        if (ip + IPV6_HEADER > end)
-            return 0;
-        flow->protocol = ip[6];
-        copy(source, ip + 8, 16);
-        copy(target, ip + 24, 16);
-        length = ip[4] << 8 | ip[5];
-        transport = ip + IPV6_HEADER;
-    } else {
-        return 0;
     }
-    if (transport + UDP_HEADER > end)
+    if (transport + PORTS > end)
         return 0;
     u16 first = *(const u16 *)transport, second = *(const u16 *)(transport + 2);
     flow->remote_port = leaves ? second : first;
     flow->local_port = leaves ? first : second;
-    u32 header = UDP_HEADER;
-    if (flow->protocol == PROTOCOL_TCP) {
-        if (transport + TCP_HEADER > end)
-            return 0;
-        header = (transport[12] >> 4) * 4;
-    } else if (flow->protocol != PROTOCOL_UDP) {
+    return transport;
+}
+
+// Bytes of the header of a protocol with ports; 0: it is another one, or the header is not whole.
+INLINE u32 header_of(const u8 *transport, const u8 *end, u8 protocol) {
+    if (protocol == PROTOCOL_TCP && transport + TCP_HEADER <= end)
+        return (transport[12] >> 4) * 4;
+    return protocol == PROTOCOL_UDP && transport + UDP_HEADER <= end ? UDP_HEADER : 0;
+}
+
+// Whether a frame is of IPv6, else of IPv4; -1: it is of neither.
+INLINE int family_of(const u8 *frame, const u8 *end) {
+    if (frame + ETHERNET > end)
+        return -1;
+    if (frame[12] == 0x08 && frame[13] == 0x00)
         return 0;
-    }
-    *payload = length > header ? length - header : 0;
-    return 1;
+    return frame[12] == 0x86 && frame[13] == 0xdd ? 1 : -1;
+}
+
+// Whether a router tells that it has dropped a packet because it was too large, and the flow of
+// that packet, which had left. Its beginning is in the message.
+INLINE int is_too_big(const u8 *icmp, const u8 *end, int is_ipv6, struct flow *flow) {
+    u32 length;
+    if (icmp + ICMP_HEADER > end)
+        return 0;
+    if (is_ipv6 ? icmp[0] != ICMPV6_TOO_BIG
+                : icmp[0] != ICMP_UNREACHABLE || icmp[1] != ICMP_FRAGMENTATION_NEEDED)
+        return 0;
+    return flow_of(icmp + ICMP_HEADER, end, is_ipv6, flow, &length, 1) != 0;
 }
 
 SECTION("xdp") int divert(struct xdp_md *context) {
-    struct flow flow = {};
-    u32 payload = 0;
-    if (!flow_of((void *)(long)context->data, (void *)(long)context->data_end, &flow, &payload, 0))
+    const u8 *frame = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    struct flow flow = {}, dropped = {};
+    u32 length = 0, payload = 0;
+    int is_ipv6 = family_of(frame, end);
+    if (is_ipv6 < 0)
         return XDP_PASS;
-    struct registered *found = lookup(&flows, &flow);
+    const u8 *transport = flow_of(frame + ETHERNET, end, is_ipv6, &flow, &length, 0);
+    if (!transport)
+        return XDP_PASS;
+    struct registered *found;
+    if (flow.protocol == (is_ipv6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
+        if (!is_too_big(transport, end, is_ipv6, &dropped))
+            return XDP_PASS;
+        found = lookup(&flows, &dropped);
+    } else {
+        u32 header = header_of(transport, end, flow.protocol);
+        if (!header)
+            return XDP_PASS;
+        payload = length > header ? length - header : 0;
+        found = lookup(&flows, &flow);
+    }
     if (!found || found->stopped)
         return XDP_PASS;
     __sync_fetch_and_add(&found->packets, 1);
@@ -125,15 +161,20 @@ SECTION("xdp") int divert(struct xdp_md *context) {
     return redirect_map(&ends, found->near, XDP_DROP);
 }
 
-// The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at: the
-// kernel makes Ethernet's header.
-static struct registered *own(struct __sk_buff *frame, int leaves) {
+// The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at:
+// the kernel makes Ethernet's header.
+INLINE struct registered *own(struct __sk_buff *packet, int leaves) {
+    const u8 *frame = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
     struct flow flow = {};
-    u32 payload;
-    if (!flow_of((void *)(long)frame->data, (void *)(long)frame->data_end, &flow, &payload, leaves))
+    u32 length;
+    int is_ipv6 = family_of(frame, end);
+    if (is_ipv6 < 0)
+        return 0;
+    const u8 *transport = flow_of(frame + ETHERNET, end, is_ipv6, &flow, &length, leaves);
+    if (!transport || !header_of(transport, end, flow.protocol))
         return 0;
     struct registered *found = lookup(&flows, &flow);
-    return found && found->inlet == frame->ingress_ifindex ? found : 0;
+    return found && found->inlet == packet->ingress_ifindex ? found : 0;
 }
 
 SECTION("classifier") int leave(struct __sk_buff *frame) {

@@ -170,6 +170,64 @@ fn what_came_meanwhile_goes_to_the_kernel() {
     });
 }
 
+/// Makes a router between `here` and another machine, whose way there has room for smaller packets.
+/// Returns both.
+fn network_with_router(mtu: u32) -> [Machine; 2] {
+    unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made");
+    ip("link set lo up");
+    let [router, machine] = [0, 1].map(|_| Machine::make());
+    let pid = std::process::id();
+    let [to_router, to_machine] =
+        [&router, &machine].map(|each| std::os::fd::AsRawFd::as_raw_fd(&each.0));
+    ip(&format!("link add here type veth peer left netns /proc/{pid}/fd/{to_router}"));
+    addresses("here", OWN);
+    router.run(|| {
+        let there = format!("/proc/{pid}/fd/{to_machine}");
+        ip(&format!("link add right type veth peer there netns {there}"));
+        addresses("left", ["10.0.0.9", "fd00::9"]);
+        addresses("right", ["10.0.1.9", "fd01::9"]);
+        // In place of the routes that the addresses have brought.
+        for route in ["10.0.1.0/24 metric 0", "fd01::/64 metric 256"] {
+            ip(&format!("route replace {route} dev right mtu lock {mtu}"));
+        }
+        for forward in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{forward}"), "1").unwrap();
+        }
+    });
+    machine.run(|| {
+        addresses("there", ["10.0.1.2", "fd01::2"]);
+        ip("route add 10.0.0.0/24 via 10.0.1.9");
+        ip("route add fd00::/64 via fd01::9");
+    });
+    ip("route add 10.0.1.0/24 via 10.0.0.9");
+    ip("route add fd01::/64 via fd00::9");
+    [router, machine]
+}
+
+#[test]
+fn packets_become_smaller_where_a_router_asks_for_it() {
+    in_thread(|| {
+        let [_router, machine] = network_with_router(1300);
+        let mut diversion = Diversion::attach(device("here")).unwrap();
+        let mut devices = Devices::make(0, &mut diversion);
+        for own in OWN {
+            let Connection { here, mut there } = connect(&machine, own);
+            let mut rng = Rng::with_seed(1);
+            let config = Config { least_timeout: Duration::from_millis(5), ..Config::default() };
+            let mut stacked = Stacked::take(&mut diversion, &mut devices, &here, config);
+            let (mut ours, mut theirs) = (Program::new(500_000), Program::new(500_000));
+            while !ours.is_done() || !theirs.is_done() || stacked.connection.unacknowledged() > 0 {
+                stacked.turn();
+                ours.act_by_stack(&mut stacked.connection, &mut rng);
+                theirs.act(&mut there, &mut rng);
+            }
+            let counts = stacked.connection.counts();
+            assert_eq!(counts.too_big, 1, "{own}: {counts:?}");
+            stacked.give_back();
+        }
+    });
+}
+
 /// All that the devices of a network namespace take and send.
 struct Capture {
     socket: socket2::Socket,

@@ -64,6 +64,15 @@ impl Window {
         }
     }
 
+    /// Segments are smaller from now on. The window stays as it is in bytes.
+    pub(crate) fn set_segment(&mut self, segment: usize) {
+        // Windows of CUBIC are in segments.
+        let ratio = self.segment as f64 / segment as f64;
+        self.cubic.most *= ratio;
+        self.cubic.estimate *= ratio;
+        self.segment = segment;
+    }
+
     /// Bytes that may be in flight.
     pub(crate) fn size(&self) -> usize {
         self.size

@@ -308,6 +308,16 @@ impl Flight {
         found
     }
 
+    /// Segments of more bytes were too large for the path: they are lost.
+    pub(crate) fn lose_longer(&mut self, most: usize) {
+        for index in 0..self.sent.len() {
+            let each = &self.sent[index];
+            if each.state == State::InFlight && each.length() > most {
+                self.turn(index, State::Lost);
+            }
+        }
+    }
+
     /// The retransmission time-out passed: everything is lost (RFC 5681 §3.1), or, where blocks are
     /// reported, the first segment and what was sent so long ago (RFC 8985 §6.3).
     pub(crate) fn time_out(

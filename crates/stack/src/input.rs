@@ -10,6 +10,12 @@ use crate::state::End;
 
 /// After so long without a segment TS.Recent is too old to judge others by (RFC 7323 §5.5).
 const TOO_OLD: Duration = Duration::from_secs(24 * 24 * 3600);
+/// Bytes of TCP's header without options, and of the option of timestamps as it is sent.
+const HEADER: usize = 20;
+const STAMPS_OPTION: usize = 12;
+/// Segments are never made smaller than that, whatever a router says: the least MTU that Linux takes
+/// from one is 552 (net.ipv4.route.min_pmtu), and a stranger could ask for less.
+const LEAST_SEGMENT: usize = 500;
 /// Acknowledgements of segments that may be a stranger's, in a second (RFC 5961 §7).
 const MOST_CHALLENGES: u32 = 10;
 /// Full segments in order that are acknowledged at once (RFC 5681 §4.2).
@@ -61,6 +67,23 @@ impl Connection {
         if segment.flags.fin && begin + segment.payload.len() == self.incoming.next() {
             self.end = Some(End::Closing);
         }
+    }
+
+    /// A router has dropped a segment that was sent, with `seq`, because the path takes packets with
+    /// `most` bytes of TCP's header and data at most (RFC 1191, RFC 8201). What was too large is sent
+    /// again in smaller segments; that is no sign of congestion. Nothing happens where `seq` is not on
+    /// its way (RFC 5927 §4.1).
+    pub fn too_big(&mut self, seq: Seq, most: usize) {
+        let at = seq.near(self.acknowledged);
+        let options = if self.stamps.is_some() { STAMPS_OPTION } else { 0 };
+        let size = most.saturating_sub(HEADER + options).max(LEAST_SEGMENT);
+        if at < self.acknowledged || at >= self.next || size >= self.segment {
+            return;
+        }
+        self.segment = size;
+        self.congestion.set_segment(size);
+        self.flight.lose_longer(size);
+        self.counts.too_big += 1;
     }
 
     /// PAWS (RFC 7323 §5.3). A segment without the option is dropped, too (§3.2), but for a reset.

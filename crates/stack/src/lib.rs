@@ -14,6 +14,7 @@
 //! | retransmission time-out | RFC 6298, with a least time-out that the user sets |
 //! | congestion window | RFC 9438 (CUBIC), RFC 5681 (Reno), RFC 6937 |
 //! | marks of congestion | RFC 3168 |
+//! | packets that are too large for the path | RFC 1191, RFC 8201, RFC 5927 |
 //! | resets and acknowledgements of strangers | RFC 5961 |
 //!
 //! What closes a stream, and urgent data, are the kernel's: [`Connection::end`] says so.
@@ -22,6 +23,7 @@ mod congested;
 mod congestion;
 mod connection;
 mod flight;
+pub mod icmp;
 mod input;
 pub mod packet;
 mod place;

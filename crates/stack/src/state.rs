@@ -145,6 +145,8 @@ pub struct Counts {
     pub recoveries: u64,
     /// Times that a mark of the other end made the window smaller.
     pub marks: u64,
+    /// Times that a router had dropped what was too large, and segments became smaller.
+    pub too_big: u64,
     /// Probes for the loss of the last segments (RFC 8985 §7).
     pub tail_probes: u64,
 }

@@ -422,6 +422,50 @@ fn rfc_2883_4_a_full_segment_has_room_for_what_came_twice() {
     assert!((1..=SEGMENT - 28).contains(&first.length), "{told:?}");
 }
 
+// RFC 1191 and RFC 8201.
+
+#[test]
+fn rfc_8201_4_what_was_too_large_is_sent_again_in_smaller_segments() {
+    let mut script = Script::new();
+    script.writes(20_000);
+    let before = script.connection.in_flight();
+    script.connection.too_big(number(HERE, 2000), 700 + 20);
+    // All of the ten, which had 1000 bytes each, and no more: the window is as it was.
+    let sent = script.sends_data();
+    assert_eq!(sent[..3], [(0, 700), (700, 300), (1000, 700)]);
+    assert_eq!(sent.iter().map(|each| each.1).sum::<usize>(), 10_000);
+    assert_eq!(script.connection.in_flight(), before);
+    assert_eq!(script.connection.counts().recoveries, 0);
+    // New data, too. The window grows as before.
+    assert_eq!(script.gives(ack(10_000))[0].length, 700);
+}
+
+#[test]
+fn rfc_7323_appendix_a_options_count_in_what_fits() {
+    let mut script = Script::with(config(), |state| {
+        state.timestamps = Some(Clocks { now: CLOCK_HERE, recent: None, newest: None });
+    });
+    script.writes(3000);
+    script.connection.too_big(number(HERE, 0), 700 + 20);
+    assert_eq!(script.sends_data()[0], (0, 688));
+}
+
+#[test]
+fn rfc_5927_4_1_messages_about_what_is_not_on_its_way_are_passed_over() {
+    let mut script = Script::new();
+    script.writes(3000);
+    for at in [-1, 3000, 100_000] {
+        script.connection.too_big(number(HERE, at), 700);
+    }
+    // One that allows more, too.
+    script.connection.too_big(number(HERE, 0), 1500);
+    assert_eq!(script.sends_data(), []);
+    assert_eq!(script.connection.counts().too_big, 0);
+    // No segment is smaller than that of the least path.
+    script.connection.too_big(number(HERE, 0), 100);
+    assert_eq!(script.sends_data()[0], (0, 500));
+}
+
 // RFC 3168.
 
 fn with_marks() -> Script {

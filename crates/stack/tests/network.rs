@@ -115,6 +115,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
         time_outs: a.time_outs + b.time_outs,
         recoveries: a.recoveries + b.recoveries,
         marks: a.marks + b.marks,
+        too_big: a.too_big + b.too_big,
         tail_probes: a.tail_probes + b.tail_probes,
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use loopscope_divert::{Counts, Device, Diversion, Own};
 use loopscope_frames::{Inlet, Offload, Redirect, Socket, Train};
+use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{
     CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
 };
@@ -154,7 +155,12 @@ impl Stacked<'_> {
         let Stacked { devices, connection, flow, back, clock, data, frame, .. } = self;
         let now = clock.elapsed();
         devices.socket.receive(BATCH, |_, frame| {
-            let found = parse(&frame[ETHERNET..], Checksums::Unfinished);
+            let packet = &frame[ETHERNET..];
+            if let Some(too_big) = TooBig::of(packet) {
+                assert_eq!(too_big.flow, *flow);
+                return connection.too_big(too_big.seq, too_big.most);
+            }
+            let found = parse(packet, Checksums::Unfinished);
             let (of, segment) = found.expect("nothing else is diverted");
             assert_eq!(of, *flow);
             connection.receive(now, &segment);
