@@ -49,7 +49,8 @@ struct flow {
     u8 remote[16], local[16];
     u16 remote_port, local_port; // in the network's order
     u8 protocol;
-    u8 unused[3];
+    u8 is_ipv6;
+    u8 unused[2];
 };
 struct registered {
     u32 near;   // index of the pair's near end
@@ -76,6 +77,7 @@ INLINE const u8 *flow_of(const u8 *ip, const u8 *end, int is_ipv6, struct flow *
                          int leaves) {
     u8 *source = leaves ? flow->local : flow->remote, *target = leaves ? flow->remote : flow->local;
     const u8 *transport;
+    flow->is_ipv6 = is_ipv6;
     if (is_ipv6) {
         if (ip + IPV6_HEADER > end)
             return 0;

@@ -216,6 +216,6 @@ fn key(flow: &Flow) -> [u8; KEY] {
     };
     put(&flow.from, 0, 32);
     put(&flow.to, 16, 34);
-    key[36] = TCP;
+    (key[36], key[37]) = (TCP, flow.to.is_ipv6().into());
     key
 }

@@ -8,7 +8,7 @@ mod skip;
 mod taken;
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -306,7 +306,15 @@ fn others(flow: &Flow) -> Vec<(String, Vec<u8>)> {
             bytes[12..14].copy_from_slice(&other);
         }),
     ];
-    if is_ipv4 {
+    if let (IpAddr::V4(from), IpAddr::V4(to)) = (flow.from.ip(), flow.to.ip()) {
+        // The addresses of IPv4 are as the beginnings of these.
+        let wide = |address: Ipv4Addr, port| {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&address.octets());
+            SocketAddr::new(octets.into(), port)
+        };
+        let wide = Flow { from: wide(from, flow.from.port()), to: wide(to, flow.to.port()) };
+        cases.push(("<wide>".to_owned(), frame(&wide, "<wide>")));
         cases.push(changed("first fragment", &|bytes| bytes[IP + 6] |= 0x20));
         cases.push(changed("last fragment", &|bytes| bytes[IP + 7] = 1));
         cases.push(changed("options", &|bytes| {
