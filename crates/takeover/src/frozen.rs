@@ -249,9 +249,12 @@ fn has_urgent_data(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(polled[0].revents().contains(PollFlags::PRI))
 }
 
+/// The address of one end, as packets have it: a socket of IPv6 may have a connection of IPv4.
 fn address(fd: BorrowedFd<'_>, of_peer: bool) -> Result<SocketAddr, TakeoverError> {
     let found =
         if of_peer { rustix::net::getpeername(fd) } else { rustix::net::getsockname(fd).map(Some) };
     let found = found.to("read the socket's addresses")?;
-    found.and_then(|address| SocketAddr::try_from(address).ok()).ok_or(Refusal::NotConnected.into())
+    let address = found.and_then(|address| SocketAddr::try_from(address).ok());
+    let address = address.ok_or(Refusal::NotConnected)?;
+    Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }

@@ -8,7 +8,7 @@ mod program;
 mod skip;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -45,6 +45,14 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
 fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+/// The same, where the accepted socket is of IPv6 and has a connection of IPv4.
+fn connected_by_ipv4() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     (client, listener.accept().unwrap().0)
 }
 
@@ -160,7 +168,7 @@ fn accelerate(
 /// meanwhile.
 fn transfer(seed: u64, cycles: usize, loses: f64) -> usize {
     let mut rng = Rng::with_seed(seed);
-    let (client, server) = connected();
+    let (client, server) = if seed.is_multiple_of(2) { connected() } else { connected_by_ipv4() };
     let (mut here, mut there) = if rng.bool() { (client, server) } else { (server, client) };
     here.set_nonblocking(true).unwrap();
     there.set_nonblocking(true).unwrap();
