@@ -16,12 +16,11 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use loopscope_divert::Diversion;
 use loopscope_stack::Config;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use taken::{Devices, Stacked, device, ip, run};
+use taken::{Held, Stack, ip, run};
 
 const MESSAGE: usize = 64;
 /// Round trips before any is timed.
@@ -30,20 +29,20 @@ const BUFFER: usize = 1 << 16;
 const SERVER: &str = "10.0.0.1:7000";
 
 /// One end of a connection.
-enum End<'e> {
+enum End {
     Blocking(TcpStream),
     Spinning(TcpStream),
-    Stack(Box<Stacked<'e>>),
+    Stack(Box<Stack>, Held),
 }
 
-impl End<'_> {
+impl End {
     fn write_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let written = match self {
                 End::Blocking(stream) | End::Spinning(stream) => or_none(stream.write(bytes)),
-                End::Stack(stacked) => {
-                    let written = stacked.connection.write(bytes);
-                    stacked.turn();
+                End::Stack(stack, held) => {
+                    let written = stack.connection(held).write(bytes);
+                    stack.turn();
                     written
                 }
             };
@@ -55,9 +54,9 @@ impl End<'_> {
         loop {
             let count = match self {
                 End::Blocking(stream) | End::Spinning(stream) => or_none(stream.read(target)),
-                End::Stack(stacked) => {
-                    stacked.turn();
-                    stacked.connection.read(target)
+                End::Stack(stack, held) => {
+                    stack.turn();
+                    stack.connection(held).read(target)
                 }
             };
             if count > 0 {
@@ -69,11 +68,11 @@ impl End<'_> {
 
     /// Until the other end has all.
     fn finish(self) {
-        if let End::Stack(mut stacked) = self {
-            while stacked.connection.unacknowledged() > 0 {
-                stacked.turn();
+        if let End::Stack(mut stack, held) = self {
+            while stack.connection(&held).unacknowledged() > 0 {
+                stack.turn();
             }
-            stacked.give_back();
+            stack.give_back(held);
         }
     }
 }
@@ -101,7 +100,7 @@ struct Measured {
 }
 
 impl Exchange {
-    fn run(self, end: &mut End<'_>) -> Measured {
+    fn run(self, end: &mut End) -> Measured {
         let (mut message, mut buffer) = ([7; MESSAGE], vec![7; BUFFER]);
         let mut round_trips = Vec::with_capacity(self.count);
         let (begin, cpu) = (Instant::now(), cpu());
@@ -186,18 +185,14 @@ fn start(
         let stream = stream.expect("the other end is there");
         stream.set_nodelay(true).expect("it is TCP");
         stream.set_nonblocking(kind == "spinning").expect("it is a socket");
-        let mut places = (kind == "stack").then(|| {
-            let mut diversion = Diversion::attach(device(name)).expect("the device has none");
-            let devices = Devices::make(0, &mut diversion);
-            (diversion, devices)
-        });
-        let mut end = match &mut places {
-            Some((diversion, devices)) => {
-                let config = Config { no_delay: true, ..Config::default() };
-                End::Stack(Box::new(Stacked::take(diversion, devices, &stream, config)))
+        let mut end = match &kind[..] {
+            "stack" => {
+                let mut stack = Stack::make(name);
+                let held = stack.take(&stream, Config { no_delay: true, ..Config::default() });
+                End::Stack(Box::new(stack), held)
             }
-            None if kind == "spinning" => End::Spinning(stream),
-            None => End::Blocking(stream),
+            "spinning" => End::Spinning(stream),
+            _ => End::Blocking(stream),
         };
         let measured = exchange.run(&mut end);
         end.finish();

@@ -20,7 +20,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::geteuid;
 use program::Program;
 use socket2::{Domain, Protocol, Type};
-use taken::{Devices, Stacked, device, ip};
+use taken::{Devices, Stack, device, ip};
 
 const OWN: [&str; 2] = ["10.0.0.1", "fd00::1"];
 const OTHER: [&str; 2] = ["10.0.0.2", "fd00::2"];
@@ -98,32 +98,41 @@ fn in_thread(test: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn a_connection_is_taken_over_and_comes_back() {
+fn connections_are_taken_over_and_come_back() {
     in_thread(|| {
         let machine = network();
-        let mut diversion = Diversion::attach(device("here")).unwrap();
-        let mut devices = Devices::make(0, &mut diversion);
-        for own in OWN {
-            let Connection { mut here, mut there } = connect(&machine, own);
-            let mut rng = Rng::with_seed(1);
+        let mut stack = Stack::make("here");
+        let config = Config { least_timeout: Duration::from_millis(5), ..Config::default() };
+        let mut rng = Rng::with_seed(1);
+        // Both at the same time.
+        let mut all = OWN.map(|own| {
+            let mut connection = connect(&machine, own);
             let (mut ours, mut theirs) = (Program::new(3_000_000), Program::new(3_000_000));
             for _ in 0..50 {
-                ours.act(&mut here, &mut rng);
-                theirs.act(&mut there, &mut rng);
+                ours.act(&mut connection.here, &mut rng);
+                theirs.act(&mut connection.there, &mut rng);
             }
             assert!(!ours.is_done());
-            let config = Config { least_timeout: Duration::from_millis(5), ..Config::default() };
-            let mut stacked = Stacked::take(&mut diversion, &mut devices, &here, config);
+            let held = stack.take(&connection.here, config);
             // What had come before.
-            let before = ours.read + stacked.connection.readable();
-            while !ours.is_done() || !theirs.is_done() || stacked.connection.unacknowledged() > 0 {
-                stacked.turn();
-                ours.act_by_stack(&mut stacked.connection, &mut rng);
-                theirs.act(&mut there, &mut rng);
+            let before = ours.read + stack.connection(&held).readable();
+            (connection, held, ours, theirs, before)
+        });
+        let mut is_done = false;
+        while !is_done {
+            stack.turn();
+            is_done = true;
+            for (connection, held, ours, theirs, _) in &mut all {
+                ours.act_by_stack(stack.connection(held), &mut rng);
+                theirs.act(&mut connection.there, &mut rng);
+                is_done &= ours.is_done() && theirs.is_done();
+                is_done &= stack.connection(held).unacknowledged() == 0;
             }
-            let counts = stacked.counts();
+        }
+        for (Connection { mut here, mut there }, held, ours, _, before) in all {
+            let counts = stack.counts(&held);
             assert!(counts.payload as usize >= ours.read - before, "{counts:?}");
-            stacked.give_back();
+            stack.give_back(held);
             // The kernel goes on with it.
             let (mut ours, mut theirs) = (Program::new(100_000), Program::new(100_000));
             while !ours.is_done() || !theirs.is_done() {
@@ -153,18 +162,17 @@ fn what_came_meanwhile_goes_to_the_kernel() {
     in_thread(|| {
         for own in OWN {
             let machine = network();
-            let mut diversion = Diversion::attach(device("here")).unwrap();
-            let mut devices = Devices::make(0, &mut diversion);
+            let mut stack = Stack::make("here");
             let Connection { mut here, mut there } = connect(&machine, own);
-            let stacked = Stacked::take(&mut diversion, &mut devices, &here, Config::default());
+            let held = stack.take(&here, Config::default());
             there.write_all(b"some data").unwrap();
             let begin = Instant::now();
-            while stacked.counts().payload < 9 {
+            while stack.counts(&held).payload < 9 {
                 assert!(begin.elapsed() < PATIENCE, "it is not diverted");
             }
             // From now on nothing is sent again.
             machine.run(|| ip("link set there down"));
-            stacked.give_back();
+            stack.give_back(held);
             read_all(&mut here, b"some data");
         }
     });
@@ -208,22 +216,24 @@ fn network_with_router(mtu: u32) -> [Machine; 2] {
 fn packets_become_smaller_where_a_router_asks_for_it() {
     in_thread(|| {
         let [_router, machine] = network_with_router(1300);
-        let mut diversion = Diversion::attach(device("here")).unwrap();
-        let mut devices = Devices::make(0, &mut diversion);
+        let mut stack = Stack::make("here");
         for own in OWN {
             let Connection { here, mut there } = connect(&machine, own);
             let mut rng = Rng::with_seed(1);
             let config = Config { least_timeout: Duration::from_millis(5), ..Config::default() };
-            let mut stacked = Stacked::take(&mut diversion, &mut devices, &here, config);
+            let held = stack.take(&here, config);
             let (mut ours, mut theirs) = (Program::new(500_000), Program::new(500_000));
-            while !ours.is_done() || !theirs.is_done() || stacked.connection.unacknowledged() > 0 {
-                stacked.turn();
-                ours.act_by_stack(&mut stacked.connection, &mut rng);
+            while !ours.is_done()
+                || !theirs.is_done()
+                || stack.connection(&held).unacknowledged() > 0
+            {
+                stack.turn();
+                ours.act_by_stack(stack.connection(&held), &mut rng);
                 theirs.act(&mut there, &mut rng);
             }
-            let counts = stacked.connection.counts();
+            let counts = stack.connection(&held).counts();
             assert_eq!(counts.too_big, 1, "{own}: {counts:?}");
-            stacked.give_back();
+            stack.give_back(held);
         }
     });
 }

@@ -22,6 +22,7 @@
 mod congested;
 mod congestion;
 mod connection;
+mod connections;
 mod flight;
 pub mod icmp;
 mod input;
@@ -36,6 +37,7 @@ mod timers;
 
 pub use congestion::Algorithm;
 pub use connection::Connection;
+pub use connections::{Connections, Id};
 pub use place::{Place, Seq};
 pub use segment::{Blocks, Ecn, Flags, MOST_BLOCKS, Segment, Timestamps};
 pub use state::{Clocks, Config, Counts, End, KeepAlive, State};

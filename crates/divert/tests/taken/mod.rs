@@ -1,10 +1,10 @@
-//! A connection that a program has by the stack, behind the programs on a device: what comes is in an
+//! Connections that a program has by the stack, behind the programs on a device: what comes is in an
 //! AF_XDP socket, and what it sends goes into a TAP device.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use loopscope_divert::{Counts, Device, Diversion, Own};
 use loopscope_frames::{Inlet, Offload, Redirect, Socket, Train};
@@ -12,8 +12,8 @@ use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{
     CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
 };
-use loopscope_stack::{Config, Connection, Segment};
-use loopscope_takeover::{Frozen, Taken};
+use loopscope_stack::{Config, Connection, Connections, Id, Segment};
+use loopscope_takeover::Frozen;
 use nix::net::if_::if_nametoindex;
 
 const MARK: u32 = 0x19;
@@ -21,6 +21,8 @@ const ETHERNET: usize = 14;
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
 const BATCH: usize = 64;
+/// Frames that the ring has room for.
+const RECEIVED: usize = 2048;
 
 /// Runs `ip` with these words.
 pub fn ip(words: &str) {
@@ -59,7 +61,7 @@ impl Devices {
         let own = Own { near: device(&near), inlet: device(inlet.name()) };
         diversion.add(&own).unwrap();
         let far = device(&far).index;
-        let socket = Socket::open(far, 1600, 2048).unwrap();
+        let socket = Socket::open(far, 1600, RECEIVED as u32).unwrap();
         let redirect = Redirect::attach(far, socket.as_fd()).unwrap();
         Devices { own, _redirect: redirect, socket, inlet }
     }
@@ -116,83 +118,113 @@ fn ethernet(packet: &[u8]) -> [u8; ETHERNET] {
     header
 }
 
-/// A connection that was taken over.
-pub struct Stacked<'p> {
-    diversion: &'p mut Diversion,
-    devices: &'p mut Devices,
-    frozen: Frozen,
-    /// The stack's.
-    pub connection: Connection,
-    flow: Flow,
-    back: Flow,
+/// The stack of a program: its connections over its devices.
+pub struct Stack {
+    diversion: Diversion,
+    devices: Devices,
+    connections: Connections,
     clock: Instant,
     data: Vec<u8>,
     frame: Vec<u8>,
 }
 
-impl Stacked<'_> {
+/// A connection that was taken over.
+pub struct Held {
+    id: Id,
+    flow: Flow,
+    frozen: Frozen,
+}
+
+impl Stack {
+    /// Makes the devices of a program, of a device in the network namespace of this thread.
+    pub fn make(name: &str) -> Stack {
+        let mut diversion = Diversion::attach(device(name)).unwrap();
+        let devices = Devices::make(0, &mut diversion);
+        Stack {
+            diversion,
+            devices,
+            connections: Connections::default(),
+            clock: Instant::now(),
+            data: vec![0; TRAIN],
+            frame: vec![0; ETHERNET + MOST_HEADERS + TRAIN],
+        }
+    }
+
     /// Takes over the connection of a socket.
-    pub fn take<'p>(
-        diversion: &'p mut Diversion,
-        devices: &'p mut Devices,
-        socket: &TcpStream,
-        config: Config,
-    ) -> Stacked<'p> {
+    pub fn take(&mut self, socket: &TcpStream, config: Config) -> Held {
         let flow = Flow { from: socket.peer_addr().unwrap(), to: socket.local_addr().unwrap() };
-        let back = Flow { from: flow.to, to: flow.from };
-        diversion.divert(&flow, &devices.own, MARK).unwrap();
+        self.diversion.divert(&flow, &self.devices.own, MARK).unwrap();
         let taken = Frozen::take(socket, MARK).unwrap();
         assert_eq!(taken.flow, flow);
-        let Taken { frozen, state, .. } = taken;
-        let clock = Instant::now();
-        let connection = Connection::new(state, config, clock.elapsed());
-        let (data, frame) = (vec![0; TRAIN], vec![0; ETHERNET + MOST_HEADERS + TRAIN]);
-        Stacked { diversion, devices, frozen, connection, flow, back, clock, data, frame }
+        let connection = Connection::new(taken.state, config, self.clock.elapsed());
+        let id = self.connections.add(&flow, connection).expect("it is not held");
+        Held { id, flow, frozen: taken.frozen }
+    }
+
+    /// A connection, for its program to read and write.
+    pub fn connection(&mut self, held: &Held) -> &mut Connection {
+        self.connections.change(held.id).expect("it is held")
     }
 
     /// Takes what came, and sends what is due.
     pub fn turn(&mut self) {
-        let Stacked { devices, connection, flow, back, clock, data, frame, .. } = self;
-        let now = clock.elapsed();
+        let now = self.clock.elapsed();
+        self.receive(now);
+        self.connections.wake(now);
+        let Stack { devices, connections, data, frame, .. } = self;
+        connections.send(now, data, |flow, segment, size| {
+            devices.send(flow, segment, size, frame);
+        });
+    }
+
+    fn receive(&mut self, now: Duration) {
+        let Stack { devices, connections, .. } = self;
+        // What came for a connection that has been given back.
+        let mut late = vec![];
         devices.socket.receive(BATCH, |_, frame| {
             let packet = &frame[ETHERNET..];
-            if let Some(too_big) = TooBig::of(packet) {
-                assert_eq!(too_big.flow, *flow);
-                return connection.too_big(too_big.seq, too_big.most);
+            if let Some(TooBig { flow, seq, most }) = TooBig::of(packet) {
+                if let Some(connection) =
+                    connections.of(&flow).and_then(|id| connections.change(id))
+                {
+                    connection.too_big(seq, most);
+                }
+                return;
             }
             let found = parse(packet, Checksums::Unfinished);
-            let (of, segment) = found.expect("nothing else is diverted");
-            assert_eq!(of, *flow);
-            connection.receive(now, &segment);
+            let (flow, segment) = found.expect("nothing else is diverted");
+            match connections.of(&flow).and_then(|id| connections.change(id)) {
+                Some(connection) => {
+                    connection.receive(now, &segment);
+                    assert_eq!(connection.end(), None);
+                }
+                None => late.push(packet.to_vec()),
+            }
         });
-        if connection.deadline().is_some_and(|at| at <= now) {
-            connection.wake(now);
-        }
-        assert_eq!(connection.end(), None);
-        while let Some((segment, size)) = connection.poll_train(now, data) {
-            devices.send(back, &segment, size, frame);
+        for mut packet in late {
+            set_checksum(&mut packet).unwrap();
+            devices.send_packet(&packet).unwrap();
         }
     }
 
     /// What the programs on the device counted.
     #[allow(dead_code)] // The example of the bench has no use for it.
-    pub fn counts(&self) -> Counts {
-        self.diversion.counts(&self.flow).unwrap()
+    pub fn counts(&self, held: &Held) -> Counts {
+        self.diversion.counts(&held.flow).unwrap()
     }
 
-    /// Gives the connection back to the kernel, and what came meanwhile.
-    pub fn give_back(self) {
-        let Stacked { diversion, devices, frozen, connection, flow, clock, .. } = self;
-        let state = connection.into_state(clock.elapsed());
-        let mut inject = |packet: &[u8]| devices.send_packet(packet);
+    /// Gives a connection back to the kernel, and what came meanwhile.
+    pub fn give_back(&mut self, held: Held) {
+        let Held { id, flow, frozen } = held;
+        let connection = self.connections.remove(id).expect("it is held");
+        let state = connection.into_state(self.clock.elapsed());
+        let mut inject = |packet: &[u8]| self.devices.send_packet(packet);
         frozen.give_back(&state, &flow, &mut inject).unwrap();
-        diversion.stop(&flow).unwrap();
-        let mut late = vec![];
-        while devices.socket.receive(BATCH, |_, frame| late.push(frame[ETHERNET..].to_vec())) > 0 {}
-        for mut packet in late {
-            set_checksum(&mut packet).unwrap();
-            devices.send_packet(&packet).unwrap();
+        self.diversion.stop(&flow).unwrap();
+        // All that waits in the ring.
+        for _ in 0..RECEIVED.div_ceil(BATCH) {
+            self.receive(self.clock.elapsed());
         }
-        diversion.forget(&flow).unwrap();
+        self.diversion.forget(&flow).unwrap();
     }
 }

@@ -1,0 +1,173 @@
+//! The connections of a program: which of them a packet is for, has something to send, or waits.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::packet::Flow;
+use crate::segment::Segment;
+
+/// One of the connections. That of one which was removed is never another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    place: usize,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    generation: u64,
+    /// Of the packets that leave.
+    flow: Flow,
+    connection: Connection,
+    /// When it is looked at next, which may be before its deadline.
+    looks: Option<Duration>,
+    /// Whether it may have something to send.
+    is_touched: bool,
+}
+
+/// Connections by their flows. Each packet takes one look-up; what none of them waits for or has to
+/// send takes no time.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// By the flow of the packets that come.
+    places: HashMap<Flow, usize>,
+    held: Vec<Option<Held>>,
+    free: Vec<usize>,
+    generation: u64,
+    touched: Vec<Id>,
+    /// When to look at which; one entry for each connection that waits, and some that are outdated.
+    looks: BinaryHeap<Reverse<(Duration, Id)>>,
+}
+
+impl Connections {
+    /// Adds a connection; `flow` is of the packets that come. None: there is one with this flow.
+    pub fn add(&mut self, flow: &Flow, connection: Connection) -> Option<Id> {
+        if self.places.contains_key(flow) {
+            return None;
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.held.push(None);
+            self.held.len() - 1
+        });
+        self.generation += 1;
+        let id = Id { place, generation: self.generation };
+        self.held[place] = Some(Held {
+            generation: id.generation,
+            flow: Flow { from: flow.to, to: flow.from },
+            connection,
+            looks: None,
+            is_touched: false,
+        });
+        self.places.insert(*flow, place);
+        self.touch(id);
+        Some(id)
+    }
+
+    /// Removes a connection. None: it was removed before.
+    pub fn remove(&mut self, id: Id) -> Option<Connection> {
+        self.find(id)?;
+        let held = self.held[id.place].take()?;
+        self.places.remove(&Flow { from: held.flow.to, to: held.flow.from });
+        self.free.push(id.place);
+        Some(held.connection)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The connection that packets of a flow are for.
+    pub fn of(&self, flow: &Flow) -> Option<Id> {
+        let place = *self.places.get(flow)?;
+        let held = self.held[place].as_ref()?;
+        Some(Id { place, generation: held.generation })
+    }
+
+    /// A connection, to be read from.
+    pub fn get(&self, id: Id) -> Option<&Connection> {
+        let held = self.held.get(id.place)?.as_ref()?;
+        (held.generation == id.generation).then_some(&held.connection)
+    }
+
+    /// A connection that is given something: a segment, or data to send.
+    pub fn change(&mut self, id: Id) -> Option<&mut Connection> {
+        self.touch(id);
+        self.find(id).map(|held| &mut held.connection)
+    }
+
+    /// Hands all that is to be sent to `send`: the flow, and the segments as of
+    /// [`Connection::poll_train`]. Their data are in `buffer`, which has room for a full segment.
+    pub fn send(
+        &mut self,
+        now: Duration,
+        buffer: &mut [u8],
+        mut send: impl FnMut(&Flow, &Segment<'_>, usize),
+    ) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for id in touched.drain(..) {
+            let Some(held) = self.find(id) else { continue };
+            held.is_touched = false;
+            while let Some((segment, size)) = held.connection.poll_train(now, buffer) {
+                send(&held.flow, &segment, size);
+            }
+            self.wait(id);
+        }
+        // It keeps its room.
+        self.touched = touched;
+    }
+
+    /// When [`Connections::wake`] is to be called, if nothing happens before. It may be too early.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.looks.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Has the connections do what is due. [`Connections::send`] comes after it.
+    pub fn wake(&mut self, now: Duration) {
+        while let Some(&Reverse((at, id))) = self.looks.peek() {
+            if at > now {
+                break;
+            }
+            self.looks.pop();
+            let Some(held) = self.find(id).filter(|held| held.looks == Some(at)) else { continue };
+            held.looks = None;
+            if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
+                held.connection.wake(now);
+                self.touch(id);
+            } else {
+                self.wait(id);
+            }
+        }
+    }
+
+    fn find(&mut self, id: Id) -> Option<&mut Held> {
+        let held = self.held.get_mut(id.place)?.as_mut()?;
+        (held.generation == id.generation).then_some(held)
+    }
+
+    fn touch(&mut self, id: Id) {
+        if let Some(held) = self.find(id)
+            && !std::mem::replace(&mut held.is_touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// Sees to it that a connection is looked at when its deadline comes. A deadline that has become
+    /// later, which each segment does, leaves the earlier look as it is.
+    fn wait(&mut self, id: Id) {
+        let Some(held) = self.find(id) else { return };
+        let Some(deadline) = held.connection.deadline() else { return };
+        if held.looks.is_none_or(|at| deadline < at) {
+            held.looks = Some(deadline);
+            self.looks.push(Reverse((deadline, id)));
+        }
+    }
+}
