@@ -219,4 +219,6 @@ fn what_was_removed_gets_nothing_and_its_flow_is_free() {
     assert_ne!(again, id);
     assert_eq!(world.programs[0].of(&flow(3, 0)), Some(again));
     assert!(world.programs[0].get(id).is_none());
+    assert!(world.programs[0].change(id).is_none() && world.programs[0].remove(id).is_none());
+    assert!(world.programs[0].get(again).is_some());
 }
