@@ -18,7 +18,7 @@ pub struct Id {
 #[derive(Debug)]
 struct Held {
     generation: u64,
-    /// Of the packets that leave.
+    /// The flow of the packets that leave.
     flow: Flow,
     connection: Connection,
     /// When it is looked at next, which may be before its deadline.
