@@ -283,8 +283,8 @@ impl Connection {
         self.poll_train(now, &mut buffer[..most]).map(|(segment, _)| segment)
     }
 
-    /// As [`Connection::poll`], but as many full segments of new data as `buffer` has room for come
-    /// as one. Its data have to be cut into segments of so many bytes, the second value. Only the
+    /// The next segment to send, or several as one: as many full segments of new data as `buffer` has
+    /// room for. The data have to be cut into segments of so many bytes, the second value; only the
     /// last of them asks for a push.
     pub fn poll_train<'b>(
         &mut self,
