@@ -182,7 +182,7 @@ impl World {
                 jitter: if rng.bool() { Duration::ZERO } else { delay.mul_f64(rng.f64() * 2.0) },
                 loses: rng.f64() * rng.f64() * hostile,
                 repeats: rng.f64() * rng.f64() * hostile,
-                marks: if ecn { rng.f64() * rng.f64() * 0.3 } else { 0.0 },
+                marks: if ecn { rng.f64() * rng.f64() * 2.0 * hostile } else { 0.0 },
             }
         });
         let mut world = World {
