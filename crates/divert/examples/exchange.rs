@@ -66,7 +66,7 @@ impl End {
         }
     }
 
-    /// Until the other end has all.
+    /// Waits until the other end has all, and gives the connection back to the kernel.
     fn finish(self) {
         if let End::Stack(mut stack, held) = self {
             while stack.connection(&held).unacknowledged() > 0 {

@@ -40,7 +40,7 @@ impl Notification {
 
     /// Whether the window has to shrink where an acknowledgement of all before `ack` speaks of a
     /// mark: not for what was sent before it shrank last.
-    pub(crate) fn counts(&self, ack: Place) -> bool {
+    pub(crate) fn must_shrink(&self, ack: Place) -> bool {
         self.agreed && self.until.is_none_or(|until| ack > until)
     }
 

@@ -311,7 +311,7 @@ impl Connection {
 
     /// The other end has seen a mark (RFC 3168 §6.1.2): the window shrinks as for a loss. `before`: bytes in flight.
     fn take_mark(&mut self, before: usize) {
-        if self.notification.counts(self.acknowledged) && self.recovery.is_none() {
+        if self.notification.must_shrink(self.acknowledged) && self.recovery.is_none() {
             self.counts.marks += 1;
             self.congestion.shrink(before);
             self.congestion.recovered();

@@ -1,6 +1,6 @@
 """The commands, and the application of one of them or of all.
 
-A command's module is imported where the command is asked for: all of them take 0.2 s.
+A command's module is imported where the command is asked for: all of them take some 0.1 s.
 """
 
 from __future__ import annotations
