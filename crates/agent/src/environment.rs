@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::installation::hexadecimal;
 use crate::ledger::{Ledger, changed_settings};
-use crate::netlink::{Connection, Link};
 use crate::offload;
+use loopscope_netlink::{Connection, Link};
 
 const SYSCTLS: [&str; 8] = [
     "kernel.sched_rt_period_us",

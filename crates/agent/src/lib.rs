@@ -36,7 +36,6 @@ pub mod lines;
 mod link;
 mod machine;
 pub mod namespace;
-mod netlink;
 pub mod network;
 mod offload;
 mod output;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::netlink::{Connection, Link, set_mtu, set_queue};
+use loopscope_netlink::{Connection, Link, set_mtu, set_queue};
 
 /// The names of these settings.
 pub(crate) const SETTINGS: [&str; 2] = ["mtu", "txqueuelen"];

@@ -7,7 +7,7 @@ use std::io;
 
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
-use crate::netlink::{Connection, add_qdisc, index, remove_qdisc};
+use loopscope_netlink::{Connection, add_qdisc, index, remove_qdisc};
 
 /// What [`read`] says where only the kernel has chosen.
 const DEFAULT: &str = "default";

@@ -13,11 +13,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 
 use loopscope_emulate::address::Address;
+use loopscope_netlink::{self as netlink, Peer};
 use thiserror::Error;
 
 pub use crate::ledger::prefix;
 use crate::ledger::{Entry, Ledger, LedgerError};
-use crate::netlink::{self, Peer};
 use crate::network::{Network, NetworkError};
 use crate::{namespace, offload};
 
@@ -291,14 +291,14 @@ impl Plan {
         let of_clock = netlink::index("clock")?;
         for (i, host) in (1..).zip(&self.hosts) {
             let namespace = File::open(namespace::path(&host.namespace))?;
-            let (namespace, address) = (namespace.as_fd(), Some(host.address));
+            let (namespace, address) = (namespace.as_fd(), Some(host.address.0));
             let peer = Peer { name: "data0", namespace, address };
             let mut links = vec![netlink::veth(&host.port, &peer, self.mtu, of_data)];
             links.extend(netlink::up(&host.port));
             if let Some(namespace) = &host.clock_namespace {
                 let namespace = File::open(namespace::path(namespace))?;
                 let (namespace, port) = (namespace.as_fd(), format!("c{i}"));
-                let address = Some(host.clock_address);
+                let address = Some(host.clock_address.0);
                 let peer = Peer { name: "clock0", namespace, address };
                 links.push(netlink::veth(&port, &peer, None, Some(of_clock)));
                 links.extend(netlink::up(&port));
@@ -366,7 +366,7 @@ fn connect(
     let mut changes = netlink::up("lo");
     changes.extend(netlink::up(device));
     changes.push(netlink::address(link, address, prefix));
-    changes.extend(neighbours.into_iter().map(|(ip, at)| netlink::neighbour(link, ip, at)));
+    changes.extend(neighbours.into_iter().map(|(ip, at)| netlink::neighbour(link, ip, at.0)));
     netlink::Connection::open()?.make(changes)
 }
 

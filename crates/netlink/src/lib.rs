@@ -1,5 +1,6 @@
-//! Links, addresses and neighbours of a network namespace, by messages to the kernel (rtnetlink(7)):
-//! one process for all the hosts of a testbed, where `ip` would be one for each namespace.
+//! Links, addresses, neighbours and routes of a network namespace, by messages to the kernel
+//! (rtnetlink(7)): one process for all the hosts of a testbed, where `ip` would be one for each
+//! namespace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +8,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::Path;
 
-use loopscope_emulate::address::Address;
 use netlink_packet_core::{
     ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NlaBuffer, NlasIterator,
@@ -20,10 +20,12 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
 /// So many requests are sent before their answers are read: these have to fit into the socket's
@@ -37,7 +39,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// A change, and what it is about, for an error.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub struct Change {
     what: String,
     flags: u16,
     message: RouteNetlinkMessage,
@@ -45,37 +47,48 @@ pub(crate) struct Change {
 
 /// One end of a pair of links, other than the first.
 #[derive(Debug)]
-pub(crate) struct Peer<'a> {
-    pub(crate) name: &'a str,
+pub struct Peer<'a> {
+    /// Its name.
+    pub name: &'a str,
     /// Its network namespace.
-    pub(crate) namespace: BorrowedFd<'a>,
+    pub namespace: BorrowedFd<'a>,
     /// Its Ethernet address; `None`: any.
-    pub(crate) address: Option<Address>,
+    pub address: Option<[u8; 6]>,
 }
 
 /// What the kernel tells of a link.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Link {
+pub struct Link {
     /// Bytes.
-    pub(crate) mtu: Option<u32>,
+    pub mtu: Option<u32>,
     /// The name of its root queueing discipline.
-    pub(crate) qdisc: Option<String>,
+    pub qdisc: Option<String>,
     /// Packets that wait at it by that of the kernel.
-    pub(crate) queue: Option<u32>,
+    pub queue: Option<u32>,
     /// Its Ethernet address.
-    pub(crate) address: Option<Vec<u8>>,
+    pub address: Option<Vec<u8>>,
+}
+
+/// The way to another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The number of the link.
+    pub link: u32,
+    /// Whether it does not leave this host.
+    pub is_local: bool,
 }
 
 /// A connection to the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     socket: Socket,
     /// The number of the last request.
     sequence: u32,
 }
 
 impl Connection {
-    pub(crate) fn open() -> io::Result<Connection> {
+    /// Opens one.
+    pub fn open() -> io::Result<Connection> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -87,7 +100,7 @@ impl Connection {
 
     /// Makes the changes one after another. The error of the first that fails says which it was;
     /// a few after it may have been made.
-    pub(crate) fn make(&mut self, changes: Vec<Change>) -> io::Result<()> {
+    pub fn make(&mut self, changes: Vec<Change>) -> io::Result<()> {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
             let mut whats = vec![];
@@ -119,7 +132,7 @@ impl Connection {
     }
 
     /// The links of the namespace, by name.
-    pub(crate) fn links(&mut self) -> io::Result<BTreeMap<String, Link>> {
+    pub fn links(&mut self) -> io::Result<BTreeMap<String, Link>> {
         let mut found = BTreeMap::new();
         self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
             let RouteNetlinkMessage::NewLink(link) = message else { return };
@@ -141,13 +154,44 @@ impl Connection {
 
     /// The queueing disciplines of the link of that number, except those that the kernel hides:
     /// what it has put below another one by itself.
-    pub(crate) fn qdiscs(&mut self, link: u32) -> io::Result<Vec<TcMessage>> {
+    pub fn qdiscs(&mut self, link: u32) -> io::Result<Vec<TcMessage>> {
         let mut found = vec![];
         self.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()), |message| {
             let RouteNetlinkMessage::NewQueueDiscipline(qdisc) = message else { return };
             found.extend((qdisc.header.index.cast_unsigned() == link).then_some(qdisc));
         })?;
         Ok(found)
+    }
+
+    /// Where the kernel sends what is for `to`, from its own address `from`.
+    pub fn route(&mut self, from: IpAddr, to: IpAddr) -> io::Result<Route> {
+        let mut message = RouteMessage::default();
+        message.header.address_family =
+            if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let bits = if to.is_ipv4() { 32 } else { 128 };
+        message.header.destination_prefix_length = bits;
+        message.header.source_prefix_length = bits;
+        message.attributes =
+            vec![RouteAttribute::Destination(to.into()), RouteAttribute::Source(from.into())];
+        let mut bytes = vec![];
+        self.put(&mut bytes, 0, RouteNetlinkMessage::GetRoute(message));
+        self.socket.send(&bytes, 0)?;
+        for answer in self.answers()? {
+            match answer.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                    let is_local = route.header.kind == RouteType::Local;
+                    let link = route.attributes.iter().find_map(|attribute| match attribute {
+                        RouteAttribute::Oif(link) => Some(*link),
+                        _ => None,
+                    });
+                    let link = link.ok_or_else(|| io::Error::from(Errno::ENETUNREACH))?;
+                    return Ok(Route { link, is_local });
+                }
+                NetlinkPayload::Error(error) => return Err(refusal("route", &error)),
+                _ => {}
+            }
+        }
+        Err(io::Error::other("the kernel has not answered a question for a route"))
     }
 
     /// Hands over what the kernel answers to a request for all of a kind.
@@ -214,7 +258,7 @@ fn refusal(what: &str, outcome: &ErrorMessage) -> io::Error {
 }
 
 /// The number of the link `name` in the calling thread's namespace.
-pub(crate) fn index(name: &str) -> io::Result<u32> {
+pub fn index(name: &str) -> io::Result<u32> {
     if_nametoindex(name).map_err(|errno| {
         let error = io::Error::from(errno);
         io::Error::new(error.kind(), format!("link {name}: {error}"))
@@ -223,7 +267,7 @@ pub(crate) fn index(name: &str) -> io::Result<u32> {
 
 /// A bridge that adds no packets of its own and forwards from the first one: without spanning tree
 /// and snooping.
-pub(crate) fn bridge(name: &str) -> Change {
+pub fn bridge(name: &str) -> Change {
     let settings = vec![
         InfoBridge::StpState(BridgeStpState::Disabled),
         InfoBridge::ForwardDelay(0),
@@ -236,14 +280,14 @@ pub(crate) fn bridge(name: &str) -> Change {
 
 /// The link `name` with its `peer`, of an MTU in bytes, at the bridge of that number if there is
 /// one.
-pub(crate) fn veth(name: &str, peer: &Peer<'_>, mtu: Option<u32>, bridge: Option<u32>) -> Change {
+pub fn veth(name: &str, peer: &Peer<'_>, mtu: Option<u32>, bridge: Option<u32>) -> Change {
     let mtu = || mtu.map(LinkAttribute::Mtu);
     let mut far = vec![
         LinkAttribute::IfName(peer.name.to_owned()),
         LinkAttribute::NetNsFd(peer.namespace.as_raw_fd()),
     ];
     far.extend(mtu());
-    far.extend(peer.address.map(|address| LinkAttribute::Address(address.0.to_vec())));
+    far.extend(peer.address.map(|address| LinkAttribute::Address(address.to_vec())));
     let info = vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(link(far)))),
@@ -256,7 +300,7 @@ pub(crate) fn veth(name: &str, peer: &Peer<'_>, mtu: Option<u32>, bridge: Option
 
 /// Has a link up. It is not given an IPv6 address, and so there are no solicitations and no
 /// duplicate address detection in the middle of a measurement.
-pub(crate) fn up(name: &str) -> Vec<Change> {
+pub fn up(name: &str) -> Vec<Change> {
     let mut changes = vec![];
     if name != "lo" && Path::new("/proc/sys/net/ipv6").exists() {
         // In a message of its own: of one message, the kernel has the link up first.
@@ -272,14 +316,21 @@ pub(crate) fn up(name: &str) -> Vec<Change> {
     changes
 }
 
+/// Removes a link. Its peer, if it has one, goes with it.
+pub fn remove(name: &str) -> Change {
+    let message = link(vec![LinkAttribute::IfName(name.to_owned())]);
+    let message = RouteNetlinkMessage::DelLink(message);
+    Change { what: format!("removal of link {name}"), flags: 0, message }
+}
+
 /// Gives a link another MTU, in bytes.
-pub(crate) fn set_mtu(name: &str, mtu: u32) -> Change {
+pub fn set_mtu(name: &str, mtu: u32) -> Change {
     let attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Mtu(mtu)];
     set_link(format!("mtu of {name}"), link(attributes))
 }
 
 /// Has so many packets wait at a link.
-pub(crate) fn set_queue(name: &str, packets: u32) -> Change {
+pub fn set_queue(name: &str, packets: u32) -> Change {
     let queue = LinkAttribute::TxQueueLen(packets);
     set_link(
         format!("txqueuelen of {name}"),
@@ -293,7 +344,7 @@ fn set_link(what: String, message: LinkMessage) -> Change {
 
 /// Gives the link of that number an address in a network of that prefix, with its broadcast
 /// address.
-pub(crate) fn address(link: u32, address: Ipv4Addr, prefix: u8) -> Change {
+pub fn address(link: u32, address: Ipv4Addr, prefix: u8) -> Change {
     let hosts = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
@@ -312,14 +363,14 @@ pub(crate) fn address(link: u32, address: Ipv4Addr, prefix: u8) -> Change {
 }
 
 /// Tells the link of that number the Ethernet address of `ip`, for good.
-pub(crate) fn neighbour(link: u32, ip: Ipv4Addr, at: Address) -> Change {
+pub fn neighbour(link: u32, ip: Ipv4Addr, at: [u8; 6]) -> Change {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.ifindex = link;
     message.header.state = NeighbourState::Permanent;
     message.attributes = vec![
         NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)),
-        NeighbourAttribute::LinkLayerAddress(at.0.to_vec()),
+        NeighbourAttribute::LinkLayerAddress(at.to_vec()),
     ];
     Change {
         what: format!("neighbour {ip}"),
@@ -330,7 +381,7 @@ pub(crate) fn neighbour(link: u32, ip: Ipv4Addr, at: Address) -> Change {
 
 /// Puts a queueing discipline with its defaults and that handle at the root of the link of that
 /// number.
-pub(crate) fn add_qdisc(link: u32, kind: &str, handle: TcHandle) -> Change {
+pub fn add_qdisc(link: u32, kind: &str, handle: TcHandle) -> Change {
     let mut message = root_qdisc(link, handle);
     message.attributes = vec![TcAttribute::Kind(kind.to_owned())];
     Change {
@@ -341,7 +392,7 @@ pub(crate) fn add_qdisc(link: u32, kind: &str, handle: TcHandle) -> Change {
 }
 
 /// Removes the queueing discipline with that handle from there; the kernel puts its default there.
-pub(crate) fn remove_qdisc(link: u32, handle: TcHandle) -> Change {
+pub fn remove_qdisc(link: u32, handle: TcHandle) -> Change {
     Change {
         what: "its queueing discipline".to_owned(),
         flags: 0,
@@ -368,6 +419,10 @@ fn new_link(what: String, message: LinkMessage) -> Change {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use nix::sched::{CloneFlags, unshare};
 
@@ -377,7 +432,7 @@ mod tests {
     fn a_refusal_has_the_kernels_words() {
         let try_it = || {
             if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-                return crate::skip::skipped("a network namespace needs root");
+                return skip::skipped("a network namespace needs root");
             }
             let kind = InfoKind::Other("ls-none".to_owned());
             let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
