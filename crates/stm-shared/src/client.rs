@@ -13,7 +13,8 @@ use thiserror::Error;
 use crate::address;
 use crate::channel::Shared;
 use crate::error::{FileError, Kind};
-use crate::wire::{Answer, Listed, Request, Settings, receive, send};
+use crate::wire::{Answer, Listed, Request, Settings};
+use loopscope_unix_lines::{receive, send};
 
 /// Why the service does not do something.
 #[derive(Debug, Error)]

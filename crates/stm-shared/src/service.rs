@@ -23,7 +23,8 @@ use crate::address;
 use crate::channels::{Channels, Mirrored, lock};
 use crate::found;
 use crate::parties;
-use crate::wire::{Answer, Listed, Request, Settings, receive, send};
+use crate::wire::{Answer, Listed, Request, Settings};
+use loopscope_unix_lines::{receive, send};
 
 /// A channel whose home is on another host.
 pub trait Elsewhere: Send + Sync {

@@ -1,0 +1,66 @@
+//! What processes of a machine tell each other: lines of JSON on a Unix socket, with descriptors at the
+//! first byte of a line.
+
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Bytes of a line at most.
+const MOST: usize = 1 << 26;
+/// Descriptors with a line at most.
+pub const FILES: usize = 3;
+
+/// Sends a document, and descriptors with it.
+pub fn send(
+    stream: &UnixStream,
+    document: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(document)?;
+    line.push(b'\n');
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+    let mut stream = stream;
+    stream.write_all(&line[sent..])
+}
+
+/// A document and its descriptors; None at the end of the stream.
+pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let (mut line, mut files) = (vec![], vec![]);
+    let mut part = vec![0; 1 << 16];
+    while line.last() != Some(&b'\n') {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut part)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let bytes = match recvmsg(stream, &mut parts, &mut control, flags) {
+            Err(rustix::io::Errno::INTR) => continue,
+            received => received?.bytes,
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                files.extend(fds);
+            }
+        }
+        if bytes == 0 && line.is_empty() {
+            return Ok(None);
+        }
+        if bytes == 0 || line.len() + bytes > MOST {
+            return Err(io::Error::other("a line of the other side has no end"));
+        }
+        line.extend_from_slice(&part[..bytes]);
+    }
+    Ok(Some((serde_json::from_slice(&line)?, files)))
+}
