@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::congested::Notification;
 use crate::congestion::Window;
 use crate::flight::Flight;
+use crate::outline::Outline;
 use crate::place::Place;
 use crate::receive::Incoming;
-use crate::ring::Ring;
+use crate::ring::{Memory, Ring};
 use crate::round_trip::RoundTrips;
 use crate::segment::{Blocks, Flags, Segment, Timestamps};
 use crate::state::{Clocks, Config, Counts, End, State};
@@ -129,45 +130,64 @@ pub(crate) struct Due {
 impl Connection {
     /// Takes a connection over. What `state` says was sent is taken as sent now.
     pub fn new(state: State, config: Config, now: Duration) -> Connection {
-        let first = Place::first(state.unacknowledged);
-        let capacity = config.send_buffer.max(state.queued.len()).max(1);
-        let mut queue = Ring::new(capacity);
-        queue.store(first, &state.queued);
-        let sent = state.sent.min(state.queued.len());
+        let outline = Outline::of(&state);
+        let mut queue = Ring::new(config.send_buffer.max(state.queued.len()).max(1));
+        queue.store(outline.unacknowledged, &state.queued);
+        let room = outline.edge.since(outline.read);
+        let mut came = Ring::new(config.receive_buffer.max(room).max(1));
+        came.store(outline.read, &state.unread);
+        Connection::of(&outline, config, now, queue, came)
+    }
+
+    /// Goes on with a connection whose bytes are in memory that is there: those that are sent in
+    /// `send`, those that come in `receive`. None: they cannot be ([`Outline::fits`]).
+    pub fn resume(
+        outline: &Outline,
+        config: Config,
+        now: Duration,
+        send: Box<dyn Memory>,
+        receive: Box<dyn Memory>,
+    ) -> Option<Connection> {
+        let (queue, came) = (Ring::of(send), Ring::of(receive));
+        let fits = outline.fits(queue.capacity(), came.capacity());
+        fits.then(|| Connection::of(outline, config, now, queue, came))
+    }
+
+    fn of(outline: &Outline, config: Config, now: Duration, queue: Ring, came: Ring) -> Connection {
+        let Outline { unacknowledged: first, next, written, read, expected, edge, .. } = *outline;
         let mut flight = Flight::default();
-        let segment = state.segment.max(1);
+        let segment = outline.segment.max(1);
         let mut at = first;
-        while at < first + sent {
-            let end = (first + sent).min(at + segment);
+        while at < next {
+            let end = next.min(at + segment);
             flight.send(now, at..end);
             at = end;
         }
-        let expected = Place::first(state.expected);
-        let trips = RoundTrips::new(config.least_timeout, state.round_trip);
+        let trips = RoundTrips::new(config.least_timeout, outline.round_trip);
         let mut connection = Connection {
             segment,
-            scale: state.scale,
-            peer_scale: state.peer_scale,
-            selective: state.selective,
-            stamps: state.timestamps.map(|Clocks { now: value, recent, newest }| Stamps {
+            scale: outline.scale,
+            peer_scale: outline.peer_scale,
+            selective: outline.selective,
+            stamps: outline.timestamps.map(|Clocks { now: value, recent, newest }| Stamps {
                 zero: value.wrapping_sub(now.as_millis() as u32),
                 recent,
                 newest,
                 taken: now,
             }),
-            incoming: Incoming::new(expected, &state.unread, state.window, config.receive_buffer),
+            incoming: Incoming::new(read, expected, edge, came),
             queue,
             acknowledged: first,
-            next: first + sent,
-            written: first + state.queued.len(),
-            taken_over: first + state.queued.len(),
-            peer_edge: first + state.peer_window,
+            next,
+            written,
+            taken_over: written,
+            peer_edge: first + outline.peer_window,
             edge_by: (expected, first),
-            widest: state.peer_window,
+            widest: outline.peer_window,
             flight,
             trips,
             congestion: Window::new(config.algorithm, segment),
-            notification: Notification::new(state.ecn),
+            notification: Notification::new(outline.ecn),
             recovery: None,
             tail: None,
             acks: Acks { sent: expected, now: true, waiting: 0 },
@@ -176,13 +196,13 @@ impl Connection {
             repeated: 0,
             unanswered: 0,
             window_probes: 0,
-            owed: (sent > 0).then_some(now),
+            owed: (next > first).then_some(now),
             challenges: (now, 0),
             end: None,
             counts: Counts::default(),
             config,
         };
-        if sent > 0 {
+        if next > first {
             connection.timers.retransmission = Some(now + connection.trips.timeout());
         }
         connection.arm_keep_alive(now);
@@ -192,25 +212,29 @@ impl Connection {
     /// The connection as the kernel is to go on with it. What came beyond a gap is left out: the
     /// other end sends it again.
     pub fn into_state(self, now: Duration) -> State {
-        let mut queued = vec![0; self.written.since(self.acknowledged)];
+        let outline = self.outline(now);
+        let mut queued = vec![0; self.unacknowledged()];
         self.queue.copy_out(self.acknowledged, &mut queued);
-        let expected = self.incoming.next();
-        let window = self.incoming.edge().since(expected);
-        State {
-            unacknowledged: self.acknowledged.seq(),
-            queued,
-            sent: self.next.since(self.acknowledged),
+        outline.into_state(queued, self.incoming.into_unread())
+    }
+
+    /// The same without the bytes.
+    pub fn outline(&self, now: Duration) -> Outline {
+        Outline {
+            unacknowledged: self.acknowledged,
+            next: self.next,
+            written: self.written,
+            read: self.incoming.begin(),
+            expected: self.incoming.next(),
+            edge: self.incoming.edge(),
             peer_window: self.peer_edge.since(self.acknowledged),
-            expected: expected.seq(),
-            unread: self.incoming.into_unread(),
-            window,
             segment: self.segment,
             scale: self.scale,
             peer_scale: self.peer_scale,
             selective: self.selective,
             ecn: self.notification.is_agreed(),
             round_trip: self.trips.known(),
-            timestamps: self.stamps.map(|stamps| Clocks {
+            timestamps: self.stamps.as_ref().map(|stamps| Clocks {
                 now: stamps.value(now),
                 recent: stamps.recent,
                 newest: stamps.newest,

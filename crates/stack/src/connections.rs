@@ -16,34 +16,68 @@ pub struct Id {
 }
 
 #[derive(Debug)]
-struct Held {
+struct Held<T> {
     generation: u64,
     /// The flow of the packets that leave.
     flow: Flow,
     connection: Connection,
+    of_user: T,
     /// When it is looked at next, which may be before its deadline.
     looks: Option<Duration>,
     /// Whether it may have something to send.
     is_touched: bool,
 }
 
-/// Connections by their flows. Each packet takes one look-up; what none of them waits for or has to
+/// Segments of a connection that are to be sent now.
+#[derive(Debug)]
+pub struct Leaving<'s, T> {
+    /// The connection.
+    pub id: Id,
+    /// The flow of the packets that leave.
+    pub flow: &'s Flow,
+    /// As of [`Connection::poll_train`].
+    pub segment: Segment<'s>,
+    /// As of [`Connection::poll_train`].
+    pub size: usize,
+    /// The connection as it is once they have left.
+    pub connection: &'s Connection,
+    /// What the user has with it.
+    pub of_user: &'s mut T,
+}
+
+/// Connections by their flows, with what the user has with each. Each packet takes one look-up; what none of them waits for or has to
 /// send takes no time.
-#[derive(Debug, Default)]
-pub struct Connections {
+#[derive(Debug)]
+pub struct Connections<T = ()> {
     /// By the flow of the packets that come.
     places: HashMap<Flow, usize>,
-    held: Vec<Option<Held>>,
+    held: Vec<Option<Held<T>>>,
     free: Vec<usize>,
     generation: u64,
     touched: Vec<Id>,
+    /// Those that have ended, until the user has asked.
+    ended: Vec<Id>,
     /// When to look at which; one entry for each connection that waits, and some that are outdated.
     looks: BinaryHeap<Reverse<(Duration, Id)>>,
 }
 
-impl Connections {
+impl<T> Default for Connections<T> {
+    fn default() -> Connections<T> {
+        Connections {
+            places: HashMap::new(),
+            held: vec![],
+            free: vec![],
+            generation: 0,
+            touched: vec![],
+            ended: vec![],
+            looks: BinaryHeap::new(),
+        }
+    }
+}
+
+impl<T> Connections<T> {
     /// Adds a connection; `flow` is of the packets that come. None: there is one with this flow.
-    pub fn add(&mut self, flow: &Flow, connection: Connection) -> Option<Id> {
+    pub fn add(&mut self, flow: &Flow, connection: Connection, of_user: T) -> Option<Id> {
         if self.places.contains_key(flow) {
             return None;
         }
@@ -57,6 +91,7 @@ impl Connections {
             generation: id.generation,
             flow: Flow { from: flow.to, to: flow.from },
             connection,
+            of_user,
             looks: None,
             is_touched: false,
         });
@@ -66,12 +101,12 @@ impl Connections {
     }
 
     /// Removes a connection. None: it was removed before.
-    pub fn remove(&mut self, id: Id) -> Option<Connection> {
+    pub fn remove(&mut self, id: Id) -> Option<(Connection, T)> {
         self.find(id)?;
         let held = self.held[id.place].take()?;
         self.places.remove(&Flow { from: held.flow.to, to: held.flow.from });
         self.free.push(id.place);
-        Some(held.connection)
+        Some((held.connection, held.of_user))
     }
 
     /// How many there are.
@@ -103,25 +138,35 @@ impl Connections {
         self.find(id).map(|held| &mut held.connection)
     }
 
-    /// Hands all that is to be sent to `send`: the flow, and the segments as of
-    /// [`Connection::poll_train`]. Their data are in `buffer`, which has room for a full segment.
-    pub fn send(
-        &mut self,
-        now: Duration,
-        buffer: &mut [u8],
-        mut send: impl FnMut(&Flow, &Segment<'_>, usize),
-    ) {
+    /// What the user has with a connection, and that.
+    pub fn with(&mut self, id: Id) -> Option<(&Connection, &mut T)> {
+        self.find(id).map(|held| (&held.connection, &mut held.of_user))
+    }
+
+    /// Hands all that is to be sent to `send`. The data are in `buffer`, which has room for a full
+    /// segment.
+    pub fn send(&mut self, now: Duration, buffer: &mut [u8], mut send: impl FnMut(Leaving<'_, T>)) {
         let mut touched = std::mem::take(&mut self.touched);
         for id in touched.drain(..) {
             let Some(held) = self.find(id) else { continue };
             held.is_touched = false;
-            while let Some((segment, size)) = held.connection.poll_train(now, buffer) {
-                send(&held.flow, &segment, size);
+            let Held { flow, connection, of_user, .. } = held;
+            while let Some((segment, size)) = connection.poll_train(now, buffer) {
+                send(Leaving { id, flow, segment, size, connection, of_user });
+            }
+            if connection.end().is_some() {
+                self.ended.push(id);
             }
             self.wait(id);
         }
         // It keeps its room.
         self.touched = touched;
+    }
+
+    /// Those that [`Connections::send`] has found to have ended ([`Connection::end`]). Each may be
+    /// there several times, or be removed.
+    pub fn take_ended(&mut self) -> Vec<Id> {
+        std::mem::take(&mut self.ended)
     }
 
     /// When [`Connections::wake`] is to be called, if nothing happens before. It may be too early.
@@ -147,7 +192,7 @@ impl Connections {
         }
     }
 
-    fn find(&mut self, id: Id) -> Option<&mut Held> {
+    fn find(&mut self, id: Id) -> Option<&mut Held<T>> {
         let held = self.held.get_mut(id.place)?.as_mut()?;
         (held.generation == id.generation).then_some(held)
     }

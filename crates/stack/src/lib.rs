@@ -26,6 +26,7 @@ mod connections;
 mod flight;
 pub mod icmp;
 mod input;
+mod outline;
 pub mod packet;
 mod place;
 mod receive;
@@ -37,7 +38,9 @@ mod timers;
 
 pub use congestion::Algorithm;
 pub use connection::Connection;
-pub use connections::{Connections, Id};
+pub use connections::{Connections, Id, Leaving};
+pub use outline::{Outline, in_ring};
 pub use place::{Place, Seq};
+pub use ring::Memory;
 pub use segment::{Blocks, Ecn, Flags, MOST_BLOCKS, Segment, Timestamps};
 pub use state::{Clocks, Config, Counts, End, KeepAlive, State};

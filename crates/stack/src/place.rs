@@ -41,6 +41,15 @@ impl Place {
         Place(self.0 - bytes as u64)
     }
 
+    /// For memory that is shared.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn of_number(number: u64) -> Place {
+        Place(number)
+    }
+
     /// Index of the byte in a ring of so many bytes.
     pub(crate) fn in_ring(self, capacity: usize) -> usize {
         (self.0 % capacity as u64) as usize

@@ -43,21 +43,23 @@ pub(crate) struct Came {
 }
 
 impl Incoming {
-    /// `next`: RCV.NXT. `unread`: the bytes before it that the program has not read. `window`: bytes
-    /// that the other end was told it may send. The capacity is at least all these.
-    pub(crate) fn new(next: Place, unread: &[u8], window: usize, capacity: usize) -> Incoming {
-        let mut ring = Ring::new(capacity.max(window + unread.len()).max(1));
-        let read = next.back(unread.len());
-        ring.store(read, unread);
+    /// `read`: the first byte that the program has not read. `next`: RCV.NXT. `edge`: the first byte
+    /// that the other end must not send. The ring has room from `read` to `edge`, and has what came.
+    pub(crate) fn new(read: Place, next: Place, edge: Place, ring: Ring) -> Incoming {
         Incoming {
             ring,
             read,
             next,
-            edge: next + window,
+            edge,
             ahead: VecDeque::with_capacity(MOST_GAPS + 1),
             recent: [None; MOST_BLOCKS],
             twice: None,
         }
+    }
+
+    /// The first byte that the program has not read.
+    pub(crate) fn begin(&self) -> Place {
+        self.read
     }
 
     pub(crate) fn next(&self) -> Place {
@@ -238,7 +240,7 @@ mod tests {
 
     fn incoming(capacity: usize) -> (Place, Incoming) {
         let first = Place::first(Seq(u32::MAX - 10));
-        (first, Incoming::new(first, &[], capacity, capacity))
+        (first, Incoming::new(first, first, first + capacity, Ring::new(capacity)))
     }
 
     #[test]

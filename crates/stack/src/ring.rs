@@ -1,39 +1,52 @@
 //! The bytes of a part of a stream, by their places.
 
+use std::fmt;
 use std::ops::Range;
 
+use crate::outline::in_ring;
 use crate::place::Place;
+
+/// Memory for the bytes of a stream: this process's own, or some that it shares.
+pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send> Memory for T {}
 
 /// A buffer for as many bytes of a stream as it has room for. The user keeps account of those that
 /// are in it.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    bytes: Box<[u8]>,
+    memory: Box<dyn Memory>,
+    capacity: usize,
 }
 
 impl Ring {
     pub(crate) fn new(capacity: usize) -> Ring {
-        Ring { bytes: vec![0; capacity].into_boxed_slice() }
+        Ring::of(Box::new(vec![0; capacity]))
+    }
+
+    /// In memory that is there, and may have bytes of the stream already.
+    pub(crate) fn of(memory: Box<dyn Memory>) -> Ring {
+        Ring { capacity: (*memory).as_ref().len(), memory }
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
+        self.capacity
     }
 
     /// Stores bytes from a place on. They must not be more than the capacity.
     pub(crate) fn store(&mut self, at: Place, bytes: &[u8]) {
-        let begin = at.in_ring(self.capacity());
-        let first = bytes.len().min(self.capacity() - begin);
-        self.bytes[begin..begin + first].copy_from_slice(&bytes[..first]);
-        self.bytes[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        let [one, other] = in_ring(at..at + bytes.len(), self.capacity);
+        let (first, second) = bytes.split_at(one.len());
+        let memory = (*self.memory).as_mut();
+        memory[one].copy_from_slice(first);
+        memory[other].copy_from_slice(second);
     }
 
     /// The bytes at places, in two pieces, the second of which may be empty.
     pub(crate) fn pieces(&self, places: Range<Place>) -> (&[u8], &[u8]) {
-        let begin = places.start.in_ring(self.capacity());
-        let count = places.end.since(places.start);
-        let first = count.min(self.capacity() - begin);
-        (&self.bytes[begin..begin + first], &self.bytes[..count - first])
+        let [one, other] = in_ring(places, self.capacity);
+        let memory = (*self.memory).as_ref();
+        (&memory[one], &memory[other])
     }
 
     /// Copies the bytes from a place on into `target`, which they fill.

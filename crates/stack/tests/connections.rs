@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use loopscope_stack::packet::{Checksums, Flow, MOST_HEADERS, parse, write};
-use loopscope_stack::{Config, Connection, Connections, Id, Seq, State};
+use loopscope_stack::{Config, Connection, Connections, Id, Leaving, Seq, State};
 
 const PAIRS: usize = 40;
 const SEGMENT: usize = 500;
@@ -77,7 +77,7 @@ impl World {
                 let first = [pair as u32 * 1000, u32::MAX - pair as u32];
                 let connection =
                     Connection::new(state(first[end], first[1 - end]), config(), us(0));
-                programs[end].add(&flow(pair, end), connection).expect("its flow is new")
+                programs[end].add(&flow(pair, end), connection, ()).expect("its flow is new")
             })
         });
         let ids = ids.collect();
@@ -98,21 +98,31 @@ impl World {
         let mut buffer = vec![0; 20 * SEGMENT];
         for end in 0..2 {
             let World { rng, now, packets, number, .. } = self;
-            self.programs[end].send(*now, &mut buffer, |flow, segment, size| {
-                for begin in (0..segment.payload.len().max(1)).step_by(size) {
-                    let payload = &segment.payload[begin..segment.payload.len().min(begin + size)];
-                    let seq = Seq(segment.seq.0.wrapping_add(begin as u32));
-                    let segment = loopscope_stack::Segment { seq, payload, ..*segment };
-                    let mut packet = vec![0; MOST_HEADERS + SEGMENT];
-                    let written = write(flow, &segment, Checksums::Whole, &mut packet);
-                    packet.truncate(written.length);
-                    if rng.u8(..) < 10 {
-                        continue;
+            self.programs[end].send(
+                *now,
+                &mut buffer,
+                |Leaving { flow, segment, size, .. }| {
+                    for begin in (0..segment.payload.len().max(1)).step_by(size) {
+                        let payload =
+                            &segment.payload[begin..segment.payload.len().min(begin + size)];
+                        let seq = Seq(segment.seq.0.wrapping_add(begin as u32));
+                        let segment = loopscope_stack::Segment { seq, payload, ..segment };
+                        let mut packet = vec![0; MOST_HEADERS + SEGMENT];
+                        let written = write(flow, &segment, Checksums::Whole, &mut packet);
+                        packet.truncate(written.length);
+                        if rng.u8(..) < 10 {
+                            continue;
+                        }
+                        *number += 1;
+                        packets.push(Reverse((
+                            *now + us(rng.u64(50..400)),
+                            *number,
+                            1 - end,
+                            packet,
+                        )));
                     }
-                    *number += 1;
-                    packets.push(Reverse((*now + us(rng.u64(50..400)), *number, 1 - end, packet)));
-                }
-            });
+                },
+            );
         }
     }
 
@@ -203,7 +213,7 @@ fn what_was_removed_gets_nothing_and_its_flow_is_free() {
     let before = world.programs[0].len();
     assert!(
         world.programs[0]
-            .add(&flow(3, 0), Connection::new(state(1, 2), config(), world.now))
+            .add(&flow(3, 0), Connection::new(state(1, 2), config(), world.now), ())
             .is_none()
     );
     assert!(world.programs[0].remove(id).is_some());
@@ -215,7 +225,7 @@ fn what_was_removed_gets_nothing_and_its_flow_is_free() {
         world.step(20_000);
     }
     let new = Connection::new(state(1, 2), config(), world.now);
-    let again = world.programs[0].add(&flow(3, 0), new).expect("its flow is free");
+    let again = world.programs[0].add(&flow(3, 0), new, ()).expect("its flow is free");
     assert_ne!(again, id);
     assert_eq!(world.programs[0].of(&flow(3, 0)), Some(again));
     assert!(world.programs[0].get(id).is_none());

@@ -19,6 +19,22 @@ fn bytes(from: usize, count: usize) -> Vec<u8> {
     (from..from + count).map(byte).collect()
 }
 
+/// A connection that the stack transfers.
+pub trait Transfers {
+    fn write(&mut self, bytes: &[u8]) -> usize;
+    fn read(&mut self, target: &mut [u8]) -> usize;
+}
+
+impl Transfers for Connection {
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        Connection::write(self, bytes)
+    }
+
+    fn read(&mut self, target: &mut [u8]) -> usize {
+        Connection::read(self, target)
+    }
+}
+
 /// The program, and how many bytes it has written and read.
 #[derive(Debug)]
 pub struct Program {
@@ -75,7 +91,8 @@ impl Program {
     }
 
     /// Writes and reads through the stack, as far as that is possible now.
-    pub fn act_by_stack(&mut self, connection: &mut Connection, rng: &mut Rng) {
+    #[allow(dead_code)] // Each test program uses a part.
+    pub fn act_by_stack(&mut self, connection: &mut impl Transfers, rng: &mut Rng) {
         let next = self.next(rng);
         self.wrote(connection.write(&next));
         let mut target = vec![0; rng.usize(1..50_000)];
