@@ -10,7 +10,9 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::SocketError;
 use crate::redirect::STAMP;
@@ -34,24 +36,147 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(chunk: usize, chunks: u32) -> io::Result<Memory> {
-        let length = chunks as usize * chunk;
+    /// A file without a name, whose size cannot change.
+    fn file(layout: Layout) -> io::Result<OwnedFd> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create("loopscope frames", flags)?;
+        nix::unistd::ftruncate(&file, layout.length() as libc::off_t)?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        Ok(file)
+    }
+
+    fn map(file: &OwnedFd, layout: Layout) -> io::Result<Memory> {
+        let length = layout.length();
         let whole =
             NonZero::new(length).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
         // SAFETY: a new mapping; nothing else of this process is there.
-        let area = unsafe { mmap_anonymous(None, whole, access, flags)? };
-        Ok(Memory { area: area.cast(), length, chunk })
+        let area = unsafe { mmap(None, whole, access, flags, file, 0)? };
+        Ok(Memory { area: area.cast(), length, chunk: layout.chunk as usize })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length. The kernel holds on to the pages themselves for
+        // SAFETY: mapped by `map` with this length. The kernel holds on to the pages themselves for
         // as long as the socket needs them. That it fails would leave it mapped, which harms
         // nobody.
         let _ = unsafe { munmap(self.area.cast(), self.length) };
+    }
+}
+
+/// How the memory of a socket is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a chunk.
+    pub chunk: u32,
+    /// Chunks that frames are received into.
+    pub receive: u32,
+}
+
+impl Layout {
+    fn length(self) -> usize {
+        (self.receive as usize + SEND as usize) * self.chunk as usize
+    }
+}
+
+/// A socket that is bound to a device, and its memory. The process that uses it may be another one
+/// than that which made it, and needs no rights for it.
+#[derive(Debug)]
+pub struct Bound {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// A file with the memory.
+    pub memory: OwnedFd,
+    /// How that is divided.
+    pub layout: Layout,
+}
+
+impl Bound {
+    /// On device `index`, for frames of at most `largest` bytes, with room for `receive` of them, a
+    /// power of two. Refused where `largest` is more than [`LARGEST`].
+    pub fn open(index: u32, largest: usize, receive: u32) -> Result<Bound, SocketError> {
+        let error = |what| move |source| SocketError { what, source };
+        let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
+        else {
+            let what = "its MTU is too large for AF_XDP, which takes frames of up to 3840 bytes";
+            return Err(error(what)(io::ErrorKind::InvalidInput.into()));
+        };
+        let layout = Layout { chunk: chunk as u32, receive };
+        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: touches no memory; the result is checked.
+        let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
+        if fd < 0 {
+            return Err(error("cannot make an AF_XDP socket")(io::Error::last_os_error()));
+        }
+        // SAFETY: just made, and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = Memory::file(layout).map_err(error("cannot make memory for its frames"))?;
+        // The kernel finds the pages by this mapping, and keeps them.
+        let memory =
+            Memory::map(&file, layout).map_err(error("cannot map memory for its frames"))?;
+        let registration = libc::xdp_umem_reg {
+            addr: memory.area.as_ptr() as u64,
+            len: memory.length as u64,
+            chunk_size: layout.chunk,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(&fd, libc::XDP_UMEM_REG, &registration)
+            .map_err(error("cannot register memory for its frames (see ulimit -l)"))?;
+        for (ring, size) in [
+            (libc::XDP_UMEM_FILL_RING, receive),
+            (libc::XDP_UMEM_COMPLETION_RING, SEND),
+            (libc::XDP_RX_RING, receive),
+            (libc::XDP_TX_RING, SEND),
+        ] {
+            set(&fd, ring, &size).map_err(error("cannot make the rings"))?;
+        }
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: index,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        bind(&fd, &address).map_err(error("cannot bind an AF_XDP socket to it"))?;
+        Ok(Bound { socket: fd, memory: file, layout })
+    }
+
+    /// Maps its memory and its rings, to use it. Only one process may, and only once.
+    pub fn map(self) -> Result<Socket, SocketError> {
+        let error = |what| move |source| SocketError { what, source };
+        let Bound { socket: fd, memory: file, layout: Layout { chunk, receive } } = &self;
+        let memory =
+            Memory::map(file, self.layout).map_err(error("cannot map memory for its frames"))?;
+        let zero = || libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
+        let mut at = libc::xdp_mmap_offsets { rx: zero(), tx: zero(), fr: zero(), cr: zero() };
+        get(fd, libc::XDP_MMAP_OFFSETS, &mut at).map_err(error("cannot ask for the rings"))?;
+        let map = "cannot map the rings";
+        let own = fd.as_fd();
+        let fill = Producer::map(own, libc::XDP_UMEM_PGOFF_FILL_RING, at.fr, *receive);
+        let sent = Consumer::map(own, libc::XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, SEND);
+        let received = Consumer::map(own, libc::XDP_PGOFF_RX_RING as u64, at.rx, *receive);
+        let send = Producer::map(own, libc::XDP_PGOFF_TX_RING as u64, at.tx, SEND);
+        let start = |number: u32| u64::from(number) * u64::from(*chunk);
+        let mut fill = fill.map_err(error(map))?;
+        (0..*receive).for_each(|number| {
+            fill.push(start(number));
+        });
+        fill.publish();
+        Ok(Socket {
+            fill,
+            received: received.map_err(error(map))?,
+            send: send.map_err(error(map))?,
+            sent: sent.map_err(error(map))?,
+            free: (*receive..receive + SEND).map(start).collect(),
+            void: 0,
+            memory,
+            fd: self.socket,
+        })
     }
 }
 
@@ -77,76 +202,9 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// On device `index`, for frames of at most `largest` bytes, with room for `receive` of them, a
-    /// power of two. Refused where `largest` is more than [`LARGEST`].
+    /// As of [`Bound::open`], for this process.
     pub fn open(index: u32, largest: usize, receive: u32) -> Result<Socket, SocketError> {
-        let error = |what| move |source| SocketError { what, source };
-        let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
-        else {
-            let what = "its MTU is too large for AF_XDP, which takes frames of up to 3840 bytes";
-            return Err(error(what)(io::ErrorKind::InvalidInput.into()));
-        };
-        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: touches no memory; the result is checked.
-        let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
-        if fd < 0 {
-            return Err(error("cannot make an AF_XDP socket")(io::Error::last_os_error()));
-        }
-        // SAFETY: just made, and nobody else knows it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let memory = Memory::new(chunk, receive + SEND)
-            .map_err(error("cannot map memory for its frames"))?;
-        let registration = libc::xdp_umem_reg {
-            addr: memory.area.as_ptr() as u64,
-            len: memory.length as u64,
-            chunk_size: chunk as u32,
-            headroom: 0,
-            flags: 0,
-            tx_metadata_len: 0,
-        };
-        set(&fd, libc::XDP_UMEM_REG, &registration)
-            .map_err(error("cannot register memory for its frames (see ulimit -l)"))?;
-        for (ring, size) in [
-            (libc::XDP_UMEM_FILL_RING, receive),
-            (libc::XDP_UMEM_COMPLETION_RING, SEND),
-            (libc::XDP_RX_RING, receive),
-            (libc::XDP_TX_RING, SEND),
-        ] {
-            set(&fd, ring, &size).map_err(error("cannot make the rings"))?;
-        }
-        let zero = || libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
-        let mut at = libc::xdp_mmap_offsets { rx: zero(), tx: zero(), fr: zero(), cr: zero() };
-        get(&fd, libc::XDP_MMAP_OFFSETS, &mut at).map_err(error("cannot ask for the rings"))?;
-        let map = "cannot map the rings";
-        let own = fd.as_fd();
-        let fill = Producer::map(own, libc::XDP_UMEM_PGOFF_FILL_RING, at.fr, receive);
-        let sent = Consumer::map(own, libc::XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, SEND);
-        let received = Consumer::map(own, libc::XDP_PGOFF_RX_RING as u64, at.rx, receive);
-        let send = Producer::map(own, libc::XDP_PGOFF_TX_RING as u64, at.tx, SEND);
-        let mut fill = fill.map_err(error(map))?;
-        (0..receive).for_each(|i| {
-            fill.push(u64::from(i) * chunk as u64);
-        });
-        fill.publish();
-
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: index,
-            sxdp_queue_id: 0,
-            sxdp_shared_umem_fd: 0,
-        };
-        bind(&fd, &address).map_err(error("cannot bind an AF_XDP socket to it"))?;
-        Ok(Socket {
-            fd,
-            fill,
-            received: received.map_err(error(map))?,
-            send: send.map_err(error(map))?,
-            sent: sent.map_err(error(map))?,
-            free: (receive..receive + SEND).map(|i| u64::from(i) * chunk as u64).collect(),
-            void: 0,
-            memory,
-        })
+        Bound::open(index, largest, receive)?.map()
     }
 
     /// Hands up to `limit` frames to `sink` with their stamps; how many there were.

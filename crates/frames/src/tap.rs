@@ -130,16 +130,27 @@ impl Outlet {
     }
 }
 
-/// A TAP device of this process: a frame that is written to it comes to the kernel as if it came to
-/// the device. It is gone when it is dropped.
+/// A TAP device: a frame that is written to it comes to the kernel as if it came to the device. It is
+/// gone when all that have it have dropped it.
 #[derive(Debug)]
 pub struct Inlet(Device);
+
+impl AsFd for Inlet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
 
 impl Inlet {
     /// Makes one in the current network namespace, not up yet. The kernel puts a number for `%d` in
     /// its name.
     pub fn make(name: &str) -> io::Result<Inlet> {
         Device::make(name, libc::IFF_VNET_HDR).map(Inlet)
+    }
+
+    /// One that another process has made, by a descriptor of it.
+    pub fn of(fd: OwnedFd, name: String) -> Inlet {
+        Inlet(Device { fd, name })
     }
 
     /// Its name.
