@@ -9,6 +9,7 @@ use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use loopscope_stack::packet::Flow;
 use loopscope_stack::{Clocks, Seq, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::options::{self, RepairWindow, get, set};
@@ -47,6 +48,9 @@ pub enum TakeoverError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// It cannot have come from what was taken over.
+    #[error("the connection cannot have become what it is to go on as")]
+    Impossible,
     /// The kernel's socket did not take what it was given.
     #[error(
         "the kernel's socket has {found} bytes unacknowledged after the connection came back, not {expected}"
@@ -82,22 +86,19 @@ pub struct Taken {
 }
 
 /// A descriptor of the socket of a connection that was taken over. Where it is dropped, the socket
-/// stays frozen.
+/// stays frozen. Another process that has both parts can go on with it, also where this one was
+/// killed.
 #[derive(Debug)]
 pub struct Frozen {
-    pub(crate) socket: OwnedFd,
-    pub(crate) kept: Kept,
-    /// End of what the program had written, and bytes of it in the queue.
-    pub(crate) written: Seq,
-    pub(crate) queued: usize,
-    /// RCV.NXT, and bytes before it that were not read.
-    pub(crate) expected: Seq,
-    pub(crate) unread: usize,
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Its options.
+    pub kept: Kept,
 }
 
-/// Options that change meanwhile.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+/// Options of a socket that change meanwhile.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Kept {
     pub(crate) reuse: c_int,
     pub(crate) keep_alive: c_int,
     pub(crate) user_timeout: c_int,
@@ -106,7 +107,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    fn of(socket: BorrowedFd<'_>) -> io::Result<Kept> {
+    /// Reads them, before the connection is taken over.
+    pub fn of(socket: impl AsFd) -> Result<Kept, TakeoverError> {
+        Kept::read(socket.as_fd()).to("read the socket's options")
+    }
+
+    fn read(socket: BorrowedFd<'_>) -> io::Result<Kept> {
         Ok(Kept {
             reuse: get(socket, SOL_SOCKET, libc::SO_REUSEADDR)?,
             keep_alive: get(socket, SOL_SOCKET, libc::SO_KEEPALIVE)?,
@@ -144,9 +150,10 @@ fn only_marked(mark: u32) -> [libc::sock_filter; 4] {
 
 impl Frozen {
     /// Takes over the connection of a socket, whose packets have to come to the caller from before
-    /// this on. From now on the socket takes packets with `mark` alone, whose holders must not use it
-    /// themselves. Where that is refused or fails, the kernel goes on with it as before.
-    pub fn take(socket: impl AsFd, mark: u32) -> Result<Taken, TakeoverError> {
+    /// this on, and whose options are `kept`. From now on the socket takes packets with `mark` alone,
+    /// whose holders must not use it themselves. Where that is refused or fails, the kernel goes on
+    /// with it as before.
+    pub fn take(socket: impl AsFd, kept: Kept, mark: u32) -> Result<Taken, TakeoverError> {
         let socket = socket.as_fd().try_clone_to_owned().to("duplicate the socket's descriptor")?;
         let fd = socket.as_fd();
         // It is the program's: not ours to replace.
@@ -156,14 +163,13 @@ impl Frozen {
         if refusal::is_multipath(fd).to("ask for the socket's protocol")? {
             return Err(Refusal::Multipath.into());
         }
-        let kept = Kept::of(fd).to("read the socket's options")?;
         let info: libc::tcp_info = get(fd, IPPROTO_TCP, libc::TCP_INFO).to("read TCP_INFO")?;
         match info.tcpi_state {
             ESTABLISHED => {}
             SYN_SENT | SYN_RECEIVED | CLOSE | LISTEN => return Err(Refusal::NotConnected.into()),
             _ => return Err(Refusal::Closing.into()),
         }
-        let flow = Flow { from: address(fd, true)?, to: address(fd, false)? };
+        let flow = flow_of(fd)?;
         if let Some(refusal) = refusal::hidden(fd, &flow).to("look for keys and protocols")? {
             return Err(refusal.into());
         }
@@ -172,27 +178,27 @@ impl Frozen {
             return Err(Refusal::AccurateMarks.into());
         }
         options::attach_filter(fd, &only_marked(mark)).to("attach a filter")?;
-        match read(fd) {
-            Ok(state) => {
-                let queued = state.queued.len();
-                let frozen = Frozen {
-                    written: Seq(state.unacknowledged.0.wrapping_add(queued as u32)),
-                    queued,
-                    expected: state.expected,
-                    unread: state.unread.len(),
-                    socket,
-                    kept,
-                };
-                Ok(Taken { frozen, state, flow })
-            }
+        let read = read(fd);
+        let frozen = Frozen { socket, kept };
+        match read {
+            Ok(state) => Ok(Taken { frozen, state, flow }),
             Err(error) => {
                 // The kernel goes on.
-                let _ = set(fd, IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF);
-                let _ = kept.restore(fd);
-                let _ = set(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+                let _ = frozen.thaw();
                 Err(error)
             }
         }
+    }
+
+    /// Leaves the connection to the kernel as it was taken over.
+    pub fn thaw(&self) -> Result<(), TakeoverError> {
+        let fd = self.socket.as_fd();
+        set(fd, IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF).to("end TCP_REPAIR")?;
+        self.kept.restore(fd).to("restore the socket's options")?;
+        if options::has_filter(fd).to("look for a filter")? {
+            set(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, 0).to("detach the filter")?;
+        }
+        Ok(())
     }
 }
 
@@ -247,6 +253,17 @@ fn has_urgent_data(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::PRI)];
     poll(&mut polled, Some(&Timespec::default()))?;
     Ok(polled[0].revents().contains(PollFlags::PRI))
+}
+
+/// The flow of the packets that come for a socket's connection.
+pub fn flow_of(socket: impl AsFd) -> Result<Flow, TakeoverError> {
+    let fd = socket.as_fd();
+    Ok(Flow { from: address(fd, true)?, to: address(fd, false)? })
+}
+
+/// The network namespace of a socket: its cookie (socket(7), SO_NETNS_COOKIE, from Linux 5.14 on).
+pub fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
+    get(socket, SOL_SOCKET, libc::SO_NETNS_COOKIE)
 }
 
 /// The address of one end, as packets have it: a socket of IPv6 may have a connection of IPv4.

@@ -11,6 +11,6 @@ mod options;
 mod queues;
 mod refusal;
 
-pub use frozen::{Frozen, Taken, TakeoverError};
+pub use frozen::{Frozen, Kept, Taken, TakeoverError, flow_of, namespace_of};
 pub use give_back::Inject;
 pub use refusal::Refusal;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use loopscope_stack::packet::{Checksums, MOST_HEADERS, Written, parse, write};
 use loopscope_stack::{Algorithm, Config, Connection};
-use loopscope_takeover::{Frozen, Refusal, Taken, TakeoverError};
+use loopscope_takeover::{Frozen, Kept, Refusal, Taken, TakeoverError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
@@ -102,6 +102,11 @@ impl Wire {
     }
 }
 
+fn take(socket: impl AsFd) -> Result<Taken, TakeoverError> {
+    let kept = Kept::of(&socket)?;
+    Frozen::take(socket, kept, MARK)
+}
+
 /// The stack has the connection for a while.
 fn accelerate(
     stream: &TcpStream,
@@ -114,7 +119,7 @@ fn accelerate(
     // What the kernel has had.
     while (&wire.packets).read(&mut frame).is_ok() {}
     wire.late.clear();
-    let Taken { frozen, state, flow } = Frozen::take(stream, MARK).expect("it can be taken over");
+    let Taken { frozen, state, flow } = take(stream).expect("it can be taken over");
     let config = Config {
         least_timeout: Duration::from_millis(5),
         delayed_ack: Duration::from_millis(1),
@@ -239,8 +244,63 @@ fn streams_go_on_where_packets_are_lost() {
     all(1000, 0.02);
 }
 
+#[test]
+fn a_stream_may_have_gone_on_by_gigabytes() {
+    in_namespace(|| {
+        for bytes in [1 << 20, 0x9000_0000, u32::MAX] {
+            let (client, server) = connected();
+            let wire = Wire::new(Rng::with_seed(1), 0.0);
+            let mut taken = [&client, &server].map(|stream| take(stream).expect("it can be"));
+            let clocks = [0, 1].map(|end| taken[1 - end].state.timestamps.expect("they are on"));
+            for (Taken { state, .. }, peer) in taken.iter_mut().zip(clocks) {
+                for seq in [&mut state.unacknowledged, &mut state.expected] {
+                    seq.0 = seq.0.wrapping_add(bytes);
+                }
+                state.timestamps.as_mut().expect("they are on").newest = Some(peer.now);
+            }
+            for Taken { frozen, state, flow } in taken {
+                let mut inject = |packet: &[u8]| Wire::send(&wire.marked, packet);
+                frozen.give_back(&state, &flow, &mut inject).expect("it can be given back");
+            }
+            let (mut client, mut server) = (client, server);
+            for _ in 0..3 {
+                let mut found = [0; 5];
+                client.write_all(b"there").unwrap();
+                server.read_exact(&mut found).unwrap();
+                assert_eq!(&found, b"there", "after {bytes} bytes");
+                server.write_all(b"again").unwrap();
+                client.read_exact(&mut found).unwrap();
+                assert_eq!(&found, b"again", "after {bytes} bytes");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_cannot_be_is_not_given_back() {
+    in_namespace(|| {
+        let wire = Wire::new(Rng::with_seed(1), 0.0);
+        for more_to_read in [true, false] {
+            let (mut client, server) = connected();
+            client.write_all(b"some data").unwrap();
+            let stream = if more_to_read { &server } else { &client };
+            let Taken { frozen, mut state, flow } = take(stream).unwrap();
+            if more_to_read {
+                // Than has come.
+                state.unread.push(0);
+            } else {
+                // Than was written.
+                state.sent = state.queued.len() + 1;
+            }
+            let mut inject = |packet: &[u8]| Wire::send(&wire.marked, packet);
+            let error = frozen.give_back(&state, &flow, &mut inject).unwrap_err();
+            assert!(matches!(error, TakeoverError::Impossible), "{error}");
+        }
+    });
+}
+
 fn refused(socket: impl AsFd) -> Refusal {
-    match Frozen::take(socket, MARK) {
+    match take(socket) {
         Err(TakeoverError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
     }
@@ -313,7 +373,7 @@ fn a_connection_with_keys_stays_with_the_kernel() {
         if keys::sign(&plain[0], Ipv4Addr::LOCALHOST, 1).is_err() {
             return skip::skipped("this kernel has no TCP-MD5");
         }
-        assert!(Frozen::take(&plain[1], MARK).is_ok());
+        assert!(take(&plain[1]).is_ok());
         let signed = connected_with(libc::IPPROTO_TCP, |socket, port| {
             keys::sign(socket, Ipv4Addr::LOCALHOST, port).unwrap();
         });
