@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered flows of a device go to the near end of a pair of devices (XDP), at whose far end a
+// Registered flows of devices go to the near end of a pair of devices (XDP), at whose far end a
 // program has them. What it sends by its inlet, if it is of a flow of its own, goes where the
-// kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel.
+// kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel. A flow
+// whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -19,7 +20,8 @@ typedef unsigned long long u64;
     } name SECTION(".maps")
 
 // linux/bpf.h.
-enum { HASH = 1, DEVMAP_HASH = 25 };
+enum { HASH = 1, SK_STORAGE = 24, DEVMAP_HASH = 25 };
+enum { NO_PREALLOC = 1 };
 enum { XDP_DROP = 1, XDP_PASS = 2 };
 enum { TC_ACT_SHOT = 2 };
 struct xdp_md {
@@ -34,8 +36,12 @@ static long (*const store_bytes)(struct __sk_buff *, u32, const void *, u32, u64
 static long (*const redirect)(u32, u64) = (void *)23;
 static long (*const pull_data)(struct __sk_buff *, u32) = (void *)39;
 static long (*const redirect_map)(void *, u64, u64) = (void *)51;
+static long (*const delete)(void *, const void *) = (void *)3;
+static void *(*const socket_storage)(void *, void *, void *, u64) = (void *)107;
 static long (*const redirect_neigh)(u32, void *, int, u64) = (void *)152;
 enum { INGRESS = 1 };
+// net/tcp_states.h.
+enum { CLOSE = 7 };
 
 enum { ETHERNET = 14 };
 enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 = 58 };
@@ -63,6 +69,13 @@ struct registered {
     u64 packets, payload; // that came
 };
 MAP(flows, HASH, struct flow, struct registered, 65536);
+// Those of sockets.
+struct {
+    int (*type)[SK_STORAGE];
+    int (*map_flags)[NO_PREALLOC];
+    int *key;
+    struct flow *value;
+} of_sockets SECTION(".maps");
 // The near ends, by their index.
 MAP(ends, DEVMAP_HASH, u32, u32, 1024);
 
@@ -194,6 +207,16 @@ SECTION("classifier") int leave(struct __sk_buff *frame) {
         return TC_ACT_SHOT;
     frame->mark = found->mark;
     return redirect(found->device, INGRESS);
+}
+
+// Its arguments: the socket, its state before, and now.
+SECTION("tp_btf/inet_sock_set_state") int gone(u64 *arguments) {
+    if ((int)arguments[2] != CLOSE)
+        return 0;
+    struct flow *flow = socket_storage(&of_sockets, (void *)arguments[0], 0, 0);
+    if (flow)
+        delete (&flows, flow);
+    return 0;
 }
 
 char LICENSE[] SECTION("license") = "Dual MIT/GPL";

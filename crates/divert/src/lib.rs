@@ -1,18 +1,27 @@
-//! Flows of a device that go to a program, by programs in the kernel.
+//! Flows of devices that go to a program, by programs in the kernel.
 //!
 //! A program has devices of its own: a pair (veth), and an inlet (TAP). What comes to a device and
 //! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end. What
 //! it sends by the inlet and is of one of its flows goes out of the device, to the neighbour that the
 //! kernel's routes have for it; or to the kernel, with a mark, where it is of the direction of what
 //! comes. All else that it sends is dropped. So a program neither sees nor sends what is not its own.
+//! A flow is its own for as long as its socket is connected: when that is closed, or connected to
+//! another address, the kernel forgets the flow at once.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 
 use aya::maps::xdp::{DevMapHash, XdpMapError};
-use aya::maps::{HashMap, MapData, MapError};
-use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
-use aya::{Ebpf, EbpfError};
+use aya::maps::{HashMap, MapData, MapError, SkStorage};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, qdisc_add_clsact};
+use aya::programs::xdp::XdpLinkId;
+use aya::programs::{
+    BtfTracePoint, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode,
+};
+use aya::{Btf, BtfError, Ebpf, EbpfError};
 use loopscope_stack::packet::Flow;
 use nix::ifaddrs::getifaddrs;
 use thiserror::Error;
@@ -31,6 +40,12 @@ pub enum DivertError {
     /// The programs cannot be loaded.
     #[error("the kernel does not take the programs that divert flows: {0}")]
     Load(#[from] EbpfError),
+    /// The kernel does not say which structures it has.
+    #[error("the kernel does not describe its structures (/sys/kernel/btf/vmlinux): {0}")]
+    Btf(#[from] BtfError),
+    /// The sockets' changes cannot be watched.
+    #[error("a program cannot watch sockets that are closed: {0}")]
+    Watch(ProgramError),
     /// A program cannot be put on a device.
     #[error("a program cannot be put on {device}: {source}")]
     Attach {
@@ -55,6 +70,9 @@ pub enum DivertError {
         /// Why.
         source: std::io::Error,
     },
+    /// It is diverted already.
+    #[error("its packets go to a program already")]
+    Diverted,
     /// A map does not take an entry, or has none.
     #[error("the flows of the programs in the kernel: {0}")]
     Map(#[from] MapError),
@@ -94,75 +112,140 @@ const VALUE: usize = 40;
 const ADDRESS: usize = 16;
 const STOPPED: usize = ADDRESS + 6;
 const TCP: u8 = 6;
+/// linux/bpf.h: refused where there is one, or none.
+const BPF_NOEXIST: u64 = 1;
+const BPF_EXIST: u64 = 2;
 
-/// The programs of a device. They end when it is dropped.
+/// The programs in the kernel. They end when it is dropped.
 pub struct Diversion {
-    device: Device,
-    address: [u8; 6],
     ebpf: Ebpf,
     flows: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
+    of_sockets: SkStorage<MapData, [u8; KEY]>,
     ends: DevMapHash<MapData>,
+    devices: BTreeMap<u32, Attached>,
+}
+
+/// A device whose flows may be diverted: its address of Ethernet, and the program on it.
+struct Attached {
+    address: [u8; 6],
+    link: XdpLinkId,
+}
+
+/// The programs on the devices of a program. It has to live longer than these: without them, what the
+/// program sends would not be looked at.
+#[derive(Debug)]
+pub struct Installed {
+    _links: [SchedClassifierLink; 2],
 }
 
 impl fmt::Debug for Diversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Diversion").field("device", &self.device).finish_non_exhaustive()
+        let devices: Vec<_> = self.devices.keys().collect();
+        f.debug_struct("Diversion").field("devices", &devices).finish_non_exhaustive()
     }
 }
 
 impl Diversion {
-    /// Puts the program on a device that looks at what comes. No flow is diverted yet.
-    ///
-    /// Where the device has an XDP program already, it is refused. A veth device loses its
-    /// segmentation offload, as the kernel has it for programs that take no fragments.
-    pub fn attach(device: Device) -> Result<Diversion, DivertError> {
+    /// Loads the programs, for the devices of the network namespace of this thread.
+    pub fn load() -> Result<Diversion, DivertError> {
         if OBJECT.is_empty() {
             return Err(DivertError::NotBuilt);
         }
-        let address = address_of(&device.name)?;
+        let btf = Btf::from_sys_fs()?;
         let mut ebpf = Ebpf::load(OBJECT)?;
-        let attach = |ebpf: &mut Ebpf| {
-            let divert: &mut Xdp = ebpf.program_mut("divert").expect("it is there").try_into()?;
-            divert.load()?;
-            divert.attach_to_if_index(device.index, XdpMode::Driver)
+        let watch = |ebpf: &mut Ebpf| {
+            let gone: &mut BtfTracePoint = program(ebpf, "gone")?;
+            gone.load("inet_sock_set_state", &btf)?;
+            gone.attach().map(drop)
         };
-        attach(&mut ebpf).map_err(|source| error(&device, source))?;
-        let leave = ebpf.program_mut("leave").expect("it is there");
-        let load = |leave: Result<&mut SchedClassifier, ProgramError>| leave?.load();
-        load(leave.try_into()).map_err(|source| error(&device, source))?;
+        watch(&mut ebpf).map_err(DivertError::Watch)?;
+        let load = |ebpf: &mut Ebpf| {
+            program::<Xdp>(ebpf, "divert")?.load()?;
+            program::<SchedClassifier>(ebpf, "leave")?.load()
+        };
+        load(&mut ebpf).map_err(EbpfError::from)?;
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (flows, ends) = (map("flows").try_into()?, map("ends").try_into()?);
-        Ok(Diversion { device, address, ebpf, flows, ends })
+        let of_sockets = map("of_sockets").try_into()?;
+        Ok(Diversion { ebpf, flows, of_sockets, ends, devices: BTreeMap::new() })
     }
 
-    /// Makes the devices of a program ready: frames go to the pair, and what comes from its far end
-    /// or by the inlet is looked at.
-    pub fn add(&mut self, own: &Own) -> Result<(), DivertError> {
-        let Own { near, inlet } = own;
-        self.ends
-            .insert(near.index, near.index, None, 0)
-            .map_err(|source| DivertError::Pair { device: near.name.clone(), source })?;
-        let leave = self.ebpf.program_mut("leave").expect("it is there");
-        let mut attach = |device: &Device| {
-            let leave: &mut SchedClassifier = leave.try_into()?;
-            leave.attach(&device.name, TcAttachType::Ingress)
-        };
-        for device in [near, inlet] {
-            attach(device).map_err(|source| error(device, source))?;
+    /// Puts the program on a device that looks at what comes, if it is not there yet. No flow is
+    /// diverted yet.
+    ///
+    /// Where the device has another XDP program already, it is refused. A veth device loses its
+    /// segmentation offload, as the kernel has it for programs that take no fragments.
+    pub fn attach(&mut self, device: &Device) -> Result<(), DivertError> {
+        if self.devices.contains_key(&device.index) {
+            return Ok(());
         }
+        let address = address_of(&device.name)?;
+        let attach = |ebpf: &mut Ebpf| {
+            program::<Xdp>(ebpf, "divert")?.attach_to_if_index(device.index, XdpMode::Driver)
+        };
+        let link = attach(&mut self.ebpf).map_err(|source| error(device, source))?;
+        self.devices.insert(device.index, Attached { address, link });
         Ok(())
     }
 
-    /// Diverts a flow of TCP to a program from now on. `flow` is of the packets that come. Those that
-    /// the program gives the kernel as if they came have the mark.
-    pub fn divert(&mut self, flow: &Flow, own: &Own, mark: u32) -> Result<(), DivertError> {
+    /// Takes the program off a device.
+    pub fn detach(&mut self, device: &Device) -> Result<(), DivertError> {
+        let Some(Attached { link, .. }) = self.devices.remove(&device.index) else { return Ok(()) };
+        let detach = |ebpf: &mut Ebpf| program::<Xdp>(ebpf, "divert")?.detach(link);
+        detach(&mut self.ebpf).map_err(|source| error(device, source))
+    }
+
+    /// Makes the devices of a program ready: frames go to the pair, and what comes from its far end
+    /// or by the inlet is looked at, for as long as they are there.
+    pub fn add(&mut self, own: &Own) -> Result<Installed, DivertError> {
+        let Own { near, inlet } = own;
+        let leave = &mut self.ebpf;
+        let mut attach = |device: &Device| {
+            let mut look = || {
+                qdisc_add_clsact(&device.name)?;
+                // Not by a link: it stays if this process is killed.
+                let options = TcAttachOptions::Netlink(NlOptions::default());
+                let leave: &mut SchedClassifier = program(leave, "leave")?;
+                let id = leave.attach_with_options(&device.name, TcAttachType::Ingress, options)?;
+                leave.take_link(id)
+            };
+            look().map_err(|source: ProgramError| error(device, source))
+        };
+        let links = [attach(near)?, attach(inlet)?];
+        self.ends
+            .insert(near.index, near.index, None, 0)
+            .map_err(|source| DivertError::Pair { device: near.name.clone(), source })?;
+        Ok(Installed { _links: links })
+    }
+
+    /// Diverts a flow of TCP to a program from now on, until `socket`, which has it, is closed or
+    /// disconnected. `flow` is of the packets that come, to a device that the program was put on; one
+    /// that is diverted already is refused.
+    /// Those that the program gives the kernel as if they came have the mark.
+    pub fn divert(
+        &mut self,
+        flow: &Flow,
+        socket: impl AsFd,
+        device: &Device,
+        own: &Own,
+        mark: u32,
+    ) -> Result<(), DivertError> {
+        let attached = self.devices.get(&device.index).ok_or(MapError::KeyNotFound)?;
         let mut value = [0; VALUE];
-        let numbers = [own.near.index, own.inlet.index, self.device.index, mark];
+        let numbers = [own.near.index, own.inlet.index, device.index, mark];
         for (to, number) in value.chunks_exact_mut(4).zip(numbers) {
             to.copy_from_slice(&number.to_ne_bytes());
         }
-        value[ADDRESS..STOPPED].copy_from_slice(&self.address);
-        Ok(self.flows.insert(key(flow), value, 0)?)
+        value[ADDRESS..STOPPED].copy_from_slice(&attached.address);
+        let key = key(flow);
+        // First: a socket that is closed from here on takes its flow along.
+        self.of_sockets.insert(&socket.as_fd(), key, 0)?;
+        self.flows.insert(key, value, BPF_NOEXIST).map_err(|error| match error {
+            MapError::SyscallError(error) if error.io_error.kind() == ErrorKind::AlreadyExists => {
+                DivertError::Diverted
+            }
+            error => error.into(),
+        })
     }
 
     /// Leaves what comes of a flow to the kernel again. The program can still send packets of the
@@ -170,24 +253,57 @@ impl Diversion {
     /// in the counts.
     pub fn stop(&mut self, flow: &Flow) -> Result<(), DivertError> {
         let key = key(flow);
-        let mut value = self.flows.get(&key, 0)?;
+        let Some(mut value) = self.find(&key)? else { return Ok(()) };
         value[STOPPED] = 1;
-        Ok(self.flows.insert(key, value, 0)?)
+        match self.flows.insert(key, value, BPF_EXIST) {
+            // Its socket was closed in this moment.
+            Err(error) if is_missing(&error) => Ok(()),
+            stopped => Ok(stopped?),
+        }
     }
 
-    /// Forgets a flow; what came of it. The program can send no more packets of it.
-    pub fn forget(&mut self, flow: &Flow) -> Result<Counts, DivertError> {
+    /// Forgets a flow; what came of it. The program can send no more packets of it. None: its socket
+    /// was closed or disconnected before.
+    pub fn forget(&mut self, flow: &Flow) -> Result<Option<Counts>, DivertError> {
         let counts = self.counts(flow)?;
-        self.flows.remove(&key(flow))?;
-        Ok(counts)
+        match self.flows.remove(&key(flow)) {
+            Err(error) if is_missing(&error) => Ok(None),
+            forgotten => Ok(forgotten.map(|()| counts)?),
+        }
     }
 
-    /// What came of a flow so far.
-    pub fn counts(&self, flow: &Flow) -> Result<Counts, DivertError> {
-        let value = self.flows.get(&key(flow), 0)?;
-        let number = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-        Ok(Counts { packets: number(24), payload: number(32) })
+    /// What came of a flow so far. None: it is forgotten.
+    pub fn counts(&self, flow: &Flow) -> Result<Option<Counts>, DivertError> {
+        Ok(self.find(&key(flow))?.map(|value| {
+            let number =
+                |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().expect("8 bytes"));
+            Counts { packets: number(24), payload: number(32) }
+        }))
     }
+
+    fn find(&self, key: &[u8; KEY]) -> Result<Option<[u8; VALUE]>, DivertError> {
+        match self.flows.get(key, 0) {
+            Err(error) if is_missing(&error) => Ok(None),
+            found => Ok(found.map(Some)?),
+        }
+    }
+}
+
+/// Whether a map has no such entry.
+fn is_missing(error: &MapError) -> bool {
+    match error {
+        MapError::KeyNotFound => true,
+        MapError::SyscallError(error) => error.io_error.kind() == ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// A program of the object.
+fn program<'e, P>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut P, ProgramError>
+where
+    &'e mut P: TryFrom<&'e mut Program, Error = ProgramError>,
+{
+    ebpf.program_mut(name).expect("the object has this program").try_into()
 }
 
 /// A device's address of Ethernet.
