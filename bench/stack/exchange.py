@@ -1,4 +1,4 @@
-"""A connection over a veth pair: `crates/divert/examples/exchange.rs` says what each kind is."""
+"""A connection over a veth pair: `crates/stack-service/examples/exchange.rs` says what each kind is."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bulk() -> dict[str, Any]:
 def _measured(figure: str, kinds: tuple[str, ...], count: int) -> dict[str, Any]:
     if os.geteuid() != 0:
         return {"skipped": "network namespaces and programs on devices need root"}
-    program = example("exchange", "loopscope-divert")
+    program = example("exchange", "loopscope-stack-service")
     return in_turns(figure, ROUNDS, {kind: partial(_once, program, kind, count) for kind in kinds})
 
 

@@ -19,6 +19,7 @@ mod resume;
 mod scoped;
 mod setup;
 mod spools;
+mod stack;
 mod stm;
 
 use std::process::ExitCode;
@@ -76,6 +77,7 @@ enum Verb {
     Stall(StallArgs),
     Commands(CommandsArgs),
     Stm(stm::Arguments),
+    Stack(stack::Arguments),
     #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
     Guardian(guardian::Arguments),
     /// Do what the first line of standard input says, with a few of root's rights: for sudo.
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Verb::Disable(arguments) => control::choose(&arguments, false),
         Verb::Entities(arguments) => entities::run(&arguments),
         Verb::Stm(arguments) => stm::run(arguments),
+        Verb::Stack(arguments) => stack::run(arguments),
         Verb::Emulate(arguments) => emulate::run(&arguments),
         Verb::Pattern(arguments) => main_pattern(arguments).map(|()| ExitCode::SUCCESS),
         Verb::Net(arguments) => net::run(&arguments),

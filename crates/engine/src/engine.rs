@@ -1,0 +1,422 @@
+//! The connections of a program that are transferred here.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use loopscope_frames::{Bound, Inlet, Layout, Offload, Socket, SocketError, Train};
+use loopscope_stack::icmp::TooBig;
+use loopscope_stack::packet::{
+    CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
+};
+use loopscope_stack::{Config, Connection, Connections, Id, Leaving};
+use loopscope_unix_lines as lines;
+use nix::errno::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+
+use crate::frozen::is_frozen;
+use crate::shared::{Head, map_connection};
+use crate::wire::{Answer, Request};
+
+const ETHERNET: usize = 14;
+/// Bytes of data that are sent at once.
+const TRAIN: usize = 60_000;
+/// Frames that are taken from the ring before something is sent.
+const BATCH: usize = 64;
+/// To give a connection back takes less than a millisecond, and half a second for 4 GB.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Packets that are kept for the kernel, of a connection that it is to have.
+const KEPT: usize = 64;
+
+/// Why a connection is not, or no longer, transferred here.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// There is no service.
+    #[error("no service of the stack answers at {path}: {source}")]
+    NoService {
+        /// Its socket.
+        path: PathBuf,
+        /// Why it cannot be reached.
+        source: io::Error,
+    },
+    /// The kernel goes on with the connection.
+    #[error("{0}")]
+    Refused(String),
+    /// The service was killed, or answers what it must not.
+    #[error("the service of the stack: {0}")]
+    Service(io::Error),
+    /// The program's devices do not work.
+    #[error("the devices of the stack: {0}")]
+    Devices(io::Error),
+    /// The service has taken a connection and not given it back: it was killed, and its keeper as well.
+    #[error("the service of the stack has a connection, and does not give it back to the kernel")]
+    NotReturned,
+    /// The AF_XDP socket cannot be mapped.
+    #[error("the devices of the stack: {0}")]
+    Socket(#[from] SocketError),
+}
+
+/// What is known of a connection besides itself.
+#[derive(Debug)]
+struct Known {
+    /// Its number at the service.
+    number: u64,
+    head: Head,
+    /// Packets for the kernel, which it gets when it has the connection.
+    kept: Vec<Vec<u8>>,
+}
+
+/// A program's connections over its devices. It transfers data in its calls, and does nothing between
+/// them.
+///
+/// A connection that the other end closes, or that has failed, goes back to the kernel by itself
+/// ([`Engine::turn`]), as do all when the service ends: from then on the program uses its socket again,
+/// which has what was not read.
+#[derive(Debug)]
+pub struct Engine {
+    stream: UnixStream,
+    connections: Connections<Known>,
+    devices: Devices,
+    clock: Instant,
+    data: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Devices {
+    socket: Socket,
+    /// Frames that its ring has room for.
+    room: usize,
+    inlet: Inlet,
+    frame: Vec<u8>,
+}
+
+impl Engine {
+    /// Has the service at this path make devices for this program.
+    pub fn connect(path: &Path) -> Result<Engine, EngineError> {
+        let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
+        let stream = UnixStream::connect(path).map_err(no_service)?;
+        let (answer, files) = receive(&stream)?;
+        let Answer::Welcome { chunk, receive: room, inlet } = expect(answer)? else {
+            return Err(unexpected());
+        };
+        let [socket, memory, tap] = exactly(files)?;
+        let layout = Layout { chunk, receive: room };
+        let socket = Bound { socket, memory, layout }.map()?;
+        let devices = Devices {
+            socket,
+            room: room as usize,
+            inlet: Inlet::of(tap, inlet),
+            frame: vec![0; ETHERNET + MOST_HEADERS + TRAIN],
+        };
+        Ok(Engine {
+            stream,
+            connections: Connections::default(),
+            devices,
+            clock: Instant::now(),
+            data: vec![0; TRAIN],
+        })
+    }
+
+    /// Takes the connection of a socket over. Nobody may use the socket itself from then on. Where that
+    /// fails, the kernel goes on with it.
+    pub fn take(&mut self, socket: impl AsFd, config: Config) -> Result<Id, EngineError> {
+        let Config { send_buffer: send, receive_buffer: receive, .. } = config;
+        let fd = socket.as_fd();
+        let (answer, files) = match self.ask(&Request::Take { send, receive }, &[fd]) {
+            // If it was killed with the connection in hand, its keeper gives that back.
+            Err(EngineError::Service(error)) => {
+                wait_until(|| !is_frozen(fd).unwrap_or(false))?;
+                return Err(EngineError::Service(error));
+            }
+            answered => answered?,
+        };
+        let Answer::Taken { connection: number, from, to, send, receive } = answer else {
+            return Err(unexpected());
+        };
+        let [memory] = exactly(files)?;
+        let (head, sending, receiving) =
+            map_connection(&File::from(memory), send, receive).map_err(EngineError::Devices)?;
+        let (flow, now) = (Flow { from, to }, self.clock.elapsed());
+        let outline = head.load();
+        let connection =
+            Connection::resume(&outline, config, now, Box::new(sending), Box::new(receiving));
+        let connection = connection.ok_or_else(unexpected)?;
+        let known = Known { number, head, kept: vec![] };
+        self.connections.add(&flow, connection, known).ok_or_else(unexpected)
+    }
+
+    /// Takes what came, and sends what is due.
+    pub fn turn(&mut self) -> Result<(), EngineError> {
+        let now = self.clock.elapsed();
+        self.receive(now).map_err(EngineError::Devices)?;
+        self.connections.wake(now);
+        self.send(now)?;
+        for id in self.connections.take_ended() {
+            self.give_back(id)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the
+    /// kernel has it.
+    pub fn read(&mut self, id: Id, target: &mut [u8]) -> Result<Option<usize>, EngineError> {
+        self.use_it(id, |connection| connection.read(target))
+    }
+
+    /// Takes as many bytes as there is room for; their number. They are sent in the next turn. None:
+    /// the kernel has the connection.
+    pub fn write(&mut self, id: Id, bytes: &[u8]) -> Result<Option<usize>, EngineError> {
+        self.use_it(id, |connection| connection.write(bytes))
+    }
+
+    /// A connection. None: the kernel has it.
+    pub fn get(&self, id: Id) -> Option<&Connection> {
+        self.connections.get(id)
+    }
+
+    /// How many connections are transferred here.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Sleeps until a frame comes, something is due, or the time is over. [`Engine::turn`] comes after
+    /// it.
+    pub fn wait(&self, most: Duration) -> Result<(), EngineError> {
+        let due = self.connections.deadline();
+        let due = due.map_or(most, |due| due.saturating_sub(self.clock.elapsed()).min(most));
+        let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
+        let mut polled = [
+            PollFd::new(&self.devices.socket, PollFlags::IN),
+            // The service says nothing by itself: it has ended.
+            PollFd::new(&self.stream, PollFlags::IN),
+        ];
+        match poll(&mut polled, Some(&until)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            done => done.map(drop).map_err(|errno| EngineError::Devices(errno.into())),
+        }
+    }
+
+    /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
+    /// socket again. Packets and bytes of data that came of it since it was taken over, as the kernel
+    /// has counted them. None: the kernel had it already, or its socket was closed.
+    pub fn give_back(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+        let now = self.clock.elapsed();
+        let Some((connection, mut known)) = self.connections.remove(id) else { return Ok(None) };
+        if !known.head.save(&connection.outline(now)) {
+            return wait_for_return(&known.head).map(|()| None);
+        }
+        let Known { number, kept, head } = known;
+        match self.ask(&Request::GiveBack { connection: number }, &[]) {
+            Ok((Answer::GivenBack, _)) => {}
+            Ok(_) => return Err(unexpected()),
+            // It has ended, or was killed: then its keeper does it.
+            Err(EngineError::Service(_)) => return wait_for_return(&head).map(|()| None),
+            Err(error) => return Err(error),
+        }
+        for packet in kept {
+            self.devices.give_kernel(packet).map_err(EngineError::Devices)?;
+        }
+        // All that waits in the ring.
+        for _ in 0..self.devices.room.div_ceil(BATCH) {
+            self.receive(now).map_err(EngineError::Devices)?;
+        }
+        let (answer, _) = self.ask(&Request::Forget { connection: number }, &[])?;
+        let Answer::Forgotten { packets, payload } = answer else { return Err(unexpected()) };
+        Ok(packets.zip(payload))
+    }
+
+    /// Does something to a connection. What it has done counts if it can be saved; otherwise the
+    /// service has taken the connection before.
+    fn use_it(
+        &mut self,
+        id: Id,
+        act: impl FnOnce(&mut Connection) -> usize,
+    ) -> Result<Option<usize>, EngineError> {
+        let now = self.clock.elapsed();
+        let Some(connection) = self.connections.change(id) else { return Ok(None) };
+        let count = act(connection);
+        let Some((connection, known)) = self.connections.with(id) else { return Ok(None) };
+        let is_held = match count {
+            0 => !known.head.is_taken(),
+            _ => known.head.save(&connection.outline(now)),
+        };
+        if !is_held {
+            let taken = self.connections.remove(id);
+            taken.map_or(Ok(()), |(_, known)| wait_for_return(&known.head))?;
+        }
+        Ok(is_held.then_some(count))
+    }
+
+    fn send(&mut self, now: Duration) -> Result<(), EngineError> {
+        let Engine { devices, connections, data, .. } = self;
+        let (mut failed, mut taken) = (Ok(()), vec![]);
+        connections.send(now, data, |leaving| {
+            let Leaving { id, flow, segment, size, connection, of_user } = leaving;
+            // First: the other end may take as settled what the segment says.
+            if !of_user.head.save(&connection.outline(now)) {
+                taken.push(id);
+            } else if let Err(error) = devices.send(flow, &segment, size) {
+                failed = Err(error);
+            }
+        });
+        for (_, known) in taken.into_iter().filter_map(|id| connections.remove(id)) {
+            wait_for_return(&known.head)?;
+        }
+        failed.map_err(EngineError::Devices)
+    }
+
+    fn receive(&mut self, now: Duration) -> io::Result<()> {
+        let Engine {
+            devices: Devices { socket, inlet, frame: to_kernel, .. }, connections, ..
+        } = self;
+        let mut failed = Ok(());
+        socket.receive(BATCH, |_, frame| {
+            let Some(packet) = frame.get(ETHERNET..) else { return };
+            if let Some(TooBig { flow, seq, most }) = TooBig::of(packet) {
+                let found = connections.of(&flow).and_then(|id| connections.change(id));
+                if let Some(connection) = found {
+                    connection.too_big(seq, most);
+                }
+                return;
+            }
+            // Only packets of its flows come to a program, and of those that cannot be read nobody
+            // can make use.
+            let Ok((flow, segment)) = parse(packet, Checksums::Unfinished) else { return };
+            let id = connections.of(&flow);
+            let Some(connection) = id.and_then(|id| connections.change(id)) else {
+                // It came for a connection that the kernel has by now.
+                if let Err(error) = give_kernel(inlet, to_kernel, packet) {
+                    failed = Err(error);
+                }
+                return;
+            };
+            if connection.end().is_none() {
+                connection.receive(now, &segment);
+            }
+            let ended = connection.end().is_some();
+            if let Some((_, known)) = id.and_then(|id| connections.with(id))
+                && ended
+                && known.kept.len() < KEPT
+            {
+                known.kept.push(packet.to_vec());
+            }
+        });
+        failed
+    }
+
+    /// Asks the service, which answers within a millisecond or so.
+    fn ask(
+        &self,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), EngineError> {
+        lines::send(&self.stream, request, files).map_err(EngineError::Service)?;
+        let (answer, files) = receive(&self.stream)?;
+        Ok((expect(answer)?, files))
+    }
+}
+
+impl Devices {
+    /// Sends a segment, or several of `size` bytes of data.
+    fn send(
+        &mut self,
+        flow: &Flow,
+        segment: &loopscope_stack::Segment<'_>,
+        size: usize,
+    ) -> io::Result<()> {
+        let frame = &mut self.frame;
+        let Written { length, tcp, data } =
+            write(flow, segment, Checksums::Unfinished, &mut frame[ETHERNET..]);
+        let (header, packet) = frame.split_at_mut(ETHERNET);
+        header.copy_from_slice(&ethernet(packet));
+        let train = Train {
+            headers: (ETHERNET + data) as u16,
+            size: size as u16,
+            is_ipv6: flow.to.is_ipv6(),
+        };
+        let offload = Offload {
+            checked: (ETHERNET + tcp) as u16,
+            checksum: CHECKSUM as u16,
+            train: (segment.payload.len() > size).then_some(train),
+        };
+        unless_gone(self.inlet.write(&frame[..ETHERNET + length], Some(offload)))
+    }
+
+    fn give_kernel(&mut self, packet: Vec<u8>) -> io::Result<()> {
+        give_kernel(&self.inlet, &mut self.frame, &packet)
+    }
+}
+
+/// The service gives back what it has taken. Until then the program must not use the socket.
+fn wait_for_return(head: &Head) -> Result<(), EngineError> {
+    wait_until(|| head.has_returned())
+}
+
+fn wait_until(done: impl Fn() -> bool) -> Result<(), EngineError> {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() > until {
+            return Err(EngineError::NotReturned);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// Gives the kernel a packet that came, as if it came now.
+fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()> {
+    let frame = &mut frame[..ETHERNET + packet.len()];
+    frame[ETHERNET..].copy_from_slice(packet);
+    // Its sender may have left the checksum to its device.
+    if set_checksum(&mut frame[ETHERNET..]).is_err() {
+        return Ok(());
+    }
+    frame[..ETHERNET].copy_from_slice(&ethernet(packet));
+    unless_gone(inlet.write(frame, None))
+}
+
+/// The service that has ended has removed the devices, and taken the connections.
+fn unless_gone(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.raw_os_error() == Some(Errno::EBADFD as i32) => Ok(()),
+        written => written,
+    }
+}
+
+/// The header of Ethernet of an IP packet. The kernel sets its addresses.
+fn ethernet(packet: &[u8]) -> [u8; ETHERNET] {
+    let mut header = [0; ETHERNET];
+    let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
+    header[12..].copy_from_slice(if is_ipv4 { &[0x08, 0x00] } else { &[0x86, 0xdd] });
+    header
+}
+
+fn receive(stream: &UnixStream) -> Result<(Answer, Vec<OwnedFd>), EngineError> {
+    let received = lines::receive(stream).map_err(EngineError::Service)?;
+    received.ok_or_else(|| EngineError::Service(io::Error::other("it was killed")))
+}
+
+/// Takes a refusal for the error that it is.
+fn expect(answer: Answer) -> Result<Answer, EngineError> {
+    match answer {
+        Answer::Refused(why) => Err(EngineError::Refused(why)),
+        answer => Ok(answer),
+    }
+}
+
+fn unexpected() -> EngineError {
+    EngineError::Service(io::Error::other("it answers what was not asked"))
+}
+
+fn exactly<const N: usize>(files: Vec<OwnedFd>) -> Result<[OwnedFd; N], EngineError> {
+    files.try_into().map_err(|_| unexpected())
+}

@@ -1,0 +1,14 @@
+//! The stack of a program: its TCP connections, over devices that the machine's service has made for
+//! it. The program needs no rights.
+//!
+//! The service (`crates/stack-service`) takes a connection over from the kernel and gives it back; in
+//! between, an [`Engine`] transfers its data. Both have the memory of its streams, and of where they
+//! are ([`memory`]), so that the service can give a connection back whose program was killed.
+
+mod engine;
+mod frozen;
+pub mod memory;
+mod shared;
+pub mod wire;
+
+pub use engine::{Engine, EngineError};

@@ -1,0 +1,186 @@
+//! The memory of a connection: a file without a name, with the connection's outline and the rings of
+//! its streams. The program maps it; the service reads and writes the file.
+//!
+//! The outline is there twice. The program writes the one that is not valid, and then says that it is,
+//! in one step that fails when the service has taken the connection. So what is taken is whole,
+//! wherever the program is killed or stopped, and what the program does later is not part of it: its
+//! call fails, and it does the same again by the kernel.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+use loopscope_stack::{Outline, Place, State, in_ring};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::shared::Head;
+
+/// Bytes before the rings.
+pub(crate) const HEAD: usize = 4096;
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+/// The word that says which outline is valid: its lowest bit. The outlines come behind it.
+pub(crate) const VALID: usize = 0;
+/// Set in it: the service has taken the connection, and has given it back to the kernel.
+pub(crate) const TAKEN: u64 = 2;
+pub(crate) const RETURNED: u64 = 4;
+
+/// The first word of an outline.
+pub(crate) fn outline_at(which: u64) -> usize {
+    1 + Outline::WORDS * (which & 1) as usize
+}
+
+/// A file of zeros, whose size cannot change.
+fn file(bytes: usize) -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create("loopscope connection", flags)?);
+    file.set_len(bytes as u64)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(file)
+}
+
+/// The memory of a connection, for the service.
+#[derive(Debug)]
+pub struct Memory {
+    /// The file.
+    pub file: File,
+    /// Bytes of the ring of what is sent.
+    pub send: usize,
+    /// Bytes of the ring of what comes, behind it.
+    pub receive: usize,
+}
+
+impl Memory {
+    /// That of a connection as it was taken over. The rings have so many bytes, or more where it needs
+    /// them.
+    pub fn of(state: &State, send: usize, receive: usize) -> io::Result<Memory> {
+        let outline = Outline::of(state);
+        let send = send.max(state.queued.len()).max(1);
+        let receive = receive.max(outline.edge.since(outline.read)).max(1);
+        let file = file(HEAD + send + receive)?;
+        let memory = Memory { file, send, receive };
+        for (places, bytes, ring) in [
+            (outline.queued(), &state.queued, memory.sending()),
+            (outline.unread(), &state.unread, memory.receiving()),
+        ] {
+            let mut rest = &bytes[..];
+            for piece in pieces(places, &ring) {
+                let (now, later) = rest.split_at(piece.len());
+                memory.file.write_all_at(now, piece.start as u64)?;
+                rest = later;
+            }
+        }
+        let words = outline.to_words().into_iter().flat_map(u64::to_ne_bytes);
+        let words: Vec<u8> = words.collect();
+        memory.file.write_all_at(&words, (outline_at(0) * WORD) as u64)?;
+        Ok(memory)
+    }
+
+    /// Takes the connection from the program, as it has saved it last. Refused where no connection can
+    /// be so.
+    pub fn take(&self) -> io::Result<State> {
+        let at = outline_at(Head::map(&self.file)?.take());
+        let word = |at: usize| {
+            let mut bytes = [0; WORD];
+            self.file.read_exact_at(&mut bytes, (at * WORD) as u64)?;
+            io::Result::Ok(u64::from_ne_bytes(bytes))
+        };
+        let mut words = [0; Outline::WORDS];
+        for (number, to) in words.iter_mut().enumerate() {
+            *to = word(at + number)?;
+        }
+        let outline = Outline::from_words(&words);
+        if !outline.fits(self.send, self.receive) {
+            return Err(io::Error::other("the program has left what no connection can be"));
+        }
+        let read = |places: Range<Place>, ring: &Range<usize>| {
+            let mut bytes = vec![];
+            for piece in pieces(places, ring) {
+                let begin = bytes.len();
+                bytes.resize(begin + piece.len(), 0);
+                self.file.read_exact_at(&mut bytes[begin..], piece.start as u64)?;
+            }
+            io::Result::Ok(bytes)
+        };
+        let queued = read(outline.queued(), &self.sending())?;
+        let unread = read(outline.unread(), &self.receiving())?;
+        Ok(outline.into_state(queued, unread))
+    }
+
+    /// Tells the program that the kernel has the connection: it may use its socket again.
+    pub fn set_returned(&self) -> io::Result<()> {
+        Head::map(&self.file).map(|head| head.set_returned())
+    }
+
+    /// Whether it was told.
+    pub fn has_returned(&self) -> io::Result<bool> {
+        Head::map(&self.file).map(|head| head.has_returned())
+    }
+
+    fn sending(&self) -> Range<usize> {
+        HEAD..HEAD + self.send
+    }
+
+    fn receiving(&self) -> Range<usize> {
+        HEAD + self.send..HEAD + self.send + self.receive
+    }
+}
+
+/// Where the bytes at places are in the file.
+fn pieces(places: Range<Place>, ring: &Range<usize>) -> [Range<usize>; 2] {
+    in_ring(places, ring.len()).map(|piece| ring.start + piece.start..ring.start + piece.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use loopscope_stack::Seq;
+
+    use super::*;
+
+    fn state() -> State {
+        State {
+            // Their bytes go round the end of the rings.
+            unacknowledged: Seq(995),
+            queued: (0..200).collect(),
+            sent: 100,
+            peer_window: 5000,
+            expected: Seq(1990),
+            unread: (100..150).collect(),
+            window: 900,
+            segment: 1448,
+            scale: 7,
+            peer_scale: 7,
+            selective: true,
+            ecn: false,
+            round_trip: None,
+            timestamps: None,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        for sizes in [(1000, 1000), (200, 950), (0, 0)] {
+            let memory = Memory::of(&state(), sizes.0, sizes.1).unwrap();
+            assert!(memory.send >= 200 && memory.receive >= 950);
+            assert_eq!(memory.take().unwrap(), state());
+        }
+    }
+
+    #[test]
+    fn what_no_connection_can_be_is_refused() {
+        let memory = Memory::of(&state(), 1000, 1000).unwrap();
+        memory.file.write_all_at(&[0xff; HEAD], 0).unwrap();
+        let error = memory.take().unwrap_err();
+        assert_eq!(error.to_string(), "the program has left what no connection can be");
+    }
+
+    #[test]
+    fn its_size_cannot_change() {
+        let memory = Memory::of(&state(), 1000, 1000).unwrap();
+        assert!(memory.file.set_len(10).is_err());
+        assert!(memory.file.set_len(1 << 20).is_err());
+    }
+}

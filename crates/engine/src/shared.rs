@@ -1,0 +1,223 @@
+//! Memory that the program shares with the service, mapped.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::num::NonZero;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use loopscope_stack::Outline;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::memory::{HEAD, RETURNED, TAKEN, VALID, WORD, outline_at};
+
+/// A mapped file, of a size that cannot change.
+#[derive(Debug)]
+struct Map {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to no thread. Its words are reached by atomics, and each byte of the
+// rings through one `Half` alone.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// The first bytes of a file. Refused where it has not so many.
+    fn of(file: &File, length: usize) -> io::Result<Map> {
+        let whole =
+            NonZero::new(length).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        if file.metadata()?.len() < length as u64 {
+            return Err(io::Error::other("the memory of the connection is smaller than was said"));
+        }
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping; nothing else of this process is there.
+        let start = unsafe { mmap(None, whole, access, MapFlags::MAP_SHARED, file, 0)? };
+        Ok(Map { start: start.cast(), length })
+    }
+
+    /// A word, by its number. It must lie within the first [`HEAD`] bytes.
+    fn word(&self, number: usize) -> &AtomicU64 {
+        assert!((number + 1) * WORD <= HEAD.min(self.length), "it is in the head");
+        // SAFETY: within the mapping, as just asserted, and aligned, since that begins at a page. It
+        // lives as long as self, and others access it atomically as well, or by system calls.
+        unsafe { self.start.add(number * WORD).cast().as_ref() }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length; the references given out have ended with self.
+        // That it fails would leave it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// Where a connection is, which is the program's until the service takes it.
+#[derive(Debug)]
+pub(crate) struct Head {
+    map: Arc<Map>,
+    /// The word [`VALID`] as the program has written it last.
+    valid: u64,
+}
+
+impl Head {
+    /// That of a connection, by its file.
+    pub(crate) fn map(file: &File) -> io::Result<Head> {
+        Map::of(file, HEAD).map(|map| Head::of(Arc::new(map)))
+    }
+
+    fn of(map: Arc<Map>) -> Head {
+        let valid = map.word(VALID).load(Ordering::Acquire);
+        Head { map, valid }
+    }
+
+    /// As it was saved last.
+    pub(crate) fn load(&self) -> Outline {
+        let at = outline_at(self.valid);
+        let word = |number| self.map.word(at + number).load(Ordering::Relaxed);
+        Outline::from_words(&std::array::from_fn(word))
+    }
+
+    /// Says where the connection is now. False: the service has taken it, as it was saved before. The
+    /// same is true of a program that is killed or stopped in here.
+    pub(crate) fn save(&mut self, outline: &Outline) -> bool {
+        let next = self.valid ^ 1;
+        let at = outline_at(next);
+        for (number, word) in outline.to_words().into_iter().enumerate() {
+            self.map.word(at + number).store(word, Ordering::Relaxed);
+        }
+        // It becomes valid after its words have been written, and after the bytes of the rings.
+        let saved = self.map.word(VALID).compare_exchange(
+            self.valid,
+            next,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if saved.is_ok() {
+            self.valid = next;
+        }
+        saved.is_ok()
+    }
+
+    /// Whether the service has taken it.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.map.word(VALID).load(Ordering::Relaxed) & TAKEN != 0
+    }
+
+    /// Whether the kernel has it, after that.
+    pub(crate) fn has_returned(&self) -> bool {
+        // What the program does by its socket comes after what the service has done to it.
+        self.map.word(VALID).load(Ordering::Acquire) & RETURNED != 0
+    }
+
+    pub(crate) fn set_returned(&self) {
+        self.map.word(VALID).fetch_or(RETURNED, Ordering::Release);
+    }
+
+    /// Takes the connection from the program for good; returns the word [`VALID`].
+    pub(crate) fn take(&self) -> u64 {
+        // What the program has written before it said that it is valid is seen.
+        self.map.word(VALID).fetch_or(TAKEN, Ordering::Acquire)
+    }
+}
+
+/// One of the rings of a connection.
+#[derive(Debug)]
+pub(crate) struct Half {
+    map: Arc<Map>,
+    start: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Half {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: within the mapping, as `map_connection` has it. No other `Half` has these bytes, and
+        // the service writes to them only before the program gets them.
+        unsafe { std::slice::from_raw_parts(self.map.start.as_ptr().add(self.start), self.length) }
+    }
+}
+
+impl AsMut<[u8]> for Half {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; `self` is borrowed for as long.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.map.start.as_ptr().add(self.start), self.length)
+        }
+    }
+}
+
+/// Maps the memory of a connection whose rings have so many bytes: where it is, what is sent, what
+/// comes.
+pub(crate) fn map_connection(
+    file: &File,
+    send: usize,
+    receive: usize,
+) -> io::Result<(Head, Half, Half)> {
+    let length = HEAD.checked_add(send).and_then(|sum| sum.checked_add(receive));
+    let map = Arc::new(Map::of(file, length.ok_or(io::ErrorKind::InvalidInput)?)?);
+    let sending = Half { map: Arc::clone(&map), start: HEAD, length: send };
+    let receiving = Half { map: Arc::clone(&map), start: HEAD + send, length: receive };
+    Ok((Head::of(map), sending, receiving))
+}
+
+#[cfg(test)]
+mod tests {
+    use loopscope_stack::{Seq, State};
+
+    use super::*;
+    use crate::memory::Memory;
+
+    fn state() -> State {
+        State {
+            unacknowledged: Seq(995),
+            queued: (0..200).collect(),
+            sent: 100,
+            peer_window: 5000,
+            expected: Seq(1990),
+            unread: (100..150).collect(),
+            window: 900,
+            segment: 1448,
+            scale: 7,
+            peer_scale: 7,
+            selective: true,
+            ecn: true,
+            round_trip: None,
+            timestamps: None,
+        }
+    }
+
+    #[test]
+    fn what_the_program_saves_the_service_reads_and_nothing_after_it_has_taken_it() {
+        for saves in 0..5 {
+            let memory = Memory::of(&state(), 1000, 1000).unwrap();
+            let (mut head, mut send, receive) = map_connection(&memory.file, 1000, 1000).unwrap();
+            assert_eq!(head.load(), Outline::of(&state()));
+            assert_eq!(receive.as_ref().len(), 1000);
+            let mut expected = state();
+            let mut outline = head.load();
+            let mut write = |outline: &mut Outline, number: u8| {
+                outline.written = outline.written + 1;
+                let last = outline.written.back(1)..outline.written;
+                let [last, _] = loopscope_stack::in_ring(last, 1000);
+                send.as_mut()[last][0] = number;
+            };
+            for number in 0..saves {
+                write(&mut outline, number);
+                assert!(!head.is_taken() && head.save(&outline));
+                expected.queued.push(number);
+            }
+            assert_eq!(memory.take().unwrap(), expected);
+            for number in 0..3 {
+                write(&mut outline, number);
+                assert!(head.is_taken() && !head.save(&outline));
+                assert_eq!(memory.take().unwrap(), expected);
+            }
+            assert!(map_connection(&memory.file, 1000, 1001).is_err());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `loopscope-host stack`: the machine's service of the user-mode TCP stack.
+
+use std::fs::{self, DirBuilder};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use anyhow::Context as _;
+use loopscope_stack_service::{Service, keep};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::geteuid;
+
+/// TCP connections that a program transfers by itself.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Give programs of all users devices, take their TCP connections over from the kernel and give
+    /// them back, until SIGINT, SIGTERM or SIGHUP comes
+    ///
+    /// It serves the network namespace that it runs in, as root. Programs have to ask for it
+    /// (crates/engine); there is no library yet that does so for programs that know nothing of it. If
+    /// the service is killed, a second process gives the connections back to the kernel and removes
+    /// the devices.
+    Serve {
+        /// Where programs find it
+        #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
+        socket: PathBuf,
+    },
+    /// Undo what the service at standard input leaves when it is killed.
+    #[command(hide = true)]
+    Keep,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    match arguments.verb {
+        Verb::Serve { socket } => serve(&socket),
+        Verb::Keep => {
+            let service = std::io::stdin().as_fd().try_clone_to_owned()?;
+            keep(&UnixStream::from(service), complain)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn serve(path: &Path) -> anyhow::Result<ExitCode> {
+    // Before there are other threads, which would take them otherwise.
+    let endings = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    endings.thread_block().context("cannot wait for signals")?;
+    let came = SignalFd::new(&endings).context("cannot wait for signals")?;
+    let hint = if geteuid().is_root() { "" } else { " as an ordinary user: start it as root" };
+    let at = || format!("cannot serve programs at {}{hint}", path.display());
+    let folder = Folder::make(path).with_context(at)?;
+    let (own, of_keeper) = UnixStream::pair().context("cannot make sockets")?;
+    let mut keeper = start_keeper(of_keeper)?;
+    let served = Service::listen(path, Some(own)).with_context(at).and_then(|service| {
+        let mut out = std::io::stdout();
+        writeln!(out, "serving programs at {}", path.display())?;
+        out.flush()?;
+        service.serve(came, complain).with_context(at)
+    });
+    // The service is gone, and the keeper has nothing left to do.
+    let kept = keeper.wait().context("cannot wait for the keeper");
+    drop(folder);
+    served.and(kept)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this program as the keeper. Signals of the terminal do not reach it.
+fn start_keeper(stream: UnixStream) -> anyhow::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["stack", "keep"]).process_group(0);
+    command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null());
+    command.spawn().context("cannot start the keeper of the service")
+}
+
+fn complain(why: &str) {
+    eprintln!("loopscope-host: a connection was not given back: {why}");
+}
+
+/// The folder of the socket, which is removed if it was made, and nothing else is in it.
+struct Folder(Option<PathBuf>);
+
+impl Folder {
+    fn make(path: &Path) -> std::io::Result<Folder> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = folder else { return Ok(Folder(None)) };
+        match DirBuilder::new().mode(0o755).create(folder) {
+            Ok(()) => Ok(Folder(Some(folder.into()))),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Folder(None)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = self.0.as_ref().map(fs::remove_dir);
+    }
+}

@@ -1,0 +1,304 @@
+//! Times exchanges over a TCP connection between two network namespaces, by the kernel and by the
+//! stack; prints one JSON object. Needs root.
+//!
+//! `exchange KIND ROUND_TRIPS` has 64 bytes go back and forth, `exchange KIND-bulk MEGABYTES` sends
+//! a stream one way. KIND: `blocking` (the kernel's sockets, which sleep), `spinning` (the kernel's,
+//! asked until there is something), `unsegmented` (blocking ones, whose devices get segments one by
+//! one) or `stack`.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use loopscope_engine::Engine;
+use loopscope_stack::{Config, Id};
+use loopscope_stack_service::Service;
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+const MESSAGE: usize = 64;
+/// Round trips before any is timed.
+const WARM_UP: usize = 1000;
+const BUFFER: usize = 1 << 16;
+const SERVER: &str = "10.0.0.1:7000";
+
+/// One end of a connection.
+enum End {
+    Blocking(TcpStream),
+    Spinning(TcpStream),
+    Stack(Box<Engine>, Id),
+}
+
+impl End {
+    fn write_all(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let written = match self {
+                End::Blocking(stream) | End::Spinning(stream) => or_none(stream.write(bytes)),
+                End::Stack(engine, id) => {
+                    let written = engine.write(*id, bytes).expect(SERVED).expect(HELD);
+                    engine.turn().expect(SERVED);
+                    written
+                }
+            };
+            bytes = &bytes[written..];
+        }
+    }
+
+    fn read(&mut self, target: &mut [u8]) -> usize {
+        loop {
+            let count = match self {
+                End::Blocking(stream) | End::Spinning(stream) => or_none(stream.read(target)),
+                End::Stack(engine, id) => {
+                    engine.turn().expect(SERVED);
+                    engine.read(*id, target).expect(SERVED).expect(HELD)
+                }
+            };
+            if count > 0 {
+                return count;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Waits until the other end has all, and gives the connection back to the kernel.
+    fn finish(self) {
+        if let End::Stack(mut engine, id) = self {
+            while engine.get(id).expect(HELD).unacknowledged() > 0 {
+                engine.turn().expect(SERVED);
+            }
+            engine.give_back(id).expect(SERVED);
+        }
+    }
+}
+
+const SERVED: &str = "the service is there";
+const HELD: &str = "the other end has not closed it";
+
+/// Starts a service in the network namespace of this thread; where it listens.
+fn serve(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("exchange-{}-{name}", std::process::id()));
+    let service = Service::listen(&path, None).expect("a service can be there (as root)");
+    let (until, end) = nix::unistd::pipe().expect("there are descriptors");
+    std::thread::spawn(move || {
+        // It serves until the process ends.
+        let _end = end;
+        service.serve(until, |why| eprintln!("{why}")).expect("it serves");
+    });
+    path
+}
+
+fn or_none(result: std::io::Result<usize>) -> usize {
+    match result {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        result => result.expect("the other end is there"),
+    }
+}
+
+/// What an exchange is, and at which end.
+#[derive(Clone, Copy)]
+struct Exchange {
+    count: usize,
+    is_bulk: bool,
+    is_client: bool,
+}
+
+/// What one end has measured.
+struct Measured {
+    round_trips: Vec<Duration>,
+    whole: Duration,
+    cpu: Duration,
+}
+
+impl Exchange {
+    fn run(self, end: &mut End) -> Measured {
+        let (mut message, mut buffer) = ([7; MESSAGE], vec![7; BUFFER]);
+        let mut round_trips = Vec::with_capacity(self.count);
+        let (begin, cpu) = (Instant::now(), cpu());
+        if self.is_bulk {
+            let mut left = self.count << 20;
+            while left > 0 {
+                let most = left.min(BUFFER);
+                left -= if self.is_client {
+                    end.write_all(&buffer[..most]);
+                    most
+                } else {
+                    end.read(&mut buffer)
+                };
+            }
+            // The other end has it.
+            if self.is_client {
+                end.read(&mut message);
+            } else {
+                end.write_all(&message);
+            }
+        } else {
+            for i in 0..WARM_UP + self.count {
+                let sent = Instant::now();
+                if self.is_client {
+                    end.write_all(&message);
+                }
+                let mut there = 0;
+                while there < MESSAGE {
+                    there += end.read(&mut message[there..]);
+                }
+                if !self.is_client {
+                    end.write_all(&message);
+                }
+                if i >= WARM_UP {
+                    round_trips.push(sent.elapsed());
+                }
+            }
+        }
+        Measured { round_trips, whole: begin.elapsed(), cpu: crate::cpu() - cpu }
+    }
+}
+
+/// The time of the processor that this thread has had.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has one").into()
+}
+
+fn namespace() -> OwnedFd {
+    std::fs::File::open("/proc/thread-self/ns/net").expect("a thread has one").into()
+}
+
+/// Makes the network namespace of one end.
+fn make_namespace() -> OwnedFd {
+    let make = || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made (as root)");
+        namespace()
+    };
+    std::thread::spawn(make).join().expect("it was made")
+}
+
+/// Takes part in an exchange as `kind` has it, on a processor and in a namespace of its own.
+fn start(
+    kind: String,
+    exchange: Exchange,
+    namespace: OwnedFd,
+    name: &'static str,
+    barrier: Arc<Barrier>,
+) -> JoinHandle<Measured> {
+    std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).expect("it is there");
+        let mut processor = CpuSet::new();
+        processor.set(exchange.is_client.into()).expect("it is small");
+        sched_setaffinity(Pid::from_raw(0), &processor).expect("there are two processors");
+        let stream = if exchange.is_client {
+            barrier.wait();
+            TcpStream::connect(SERVER)
+        } else {
+            let listener = TcpListener::bind(SERVER).expect("the address is there");
+            barrier.wait();
+            listener.accept().map(|(stream, _)| stream)
+        };
+        let stream = stream.expect("the other end is there");
+        stream.set_nodelay(true).expect("it is TCP");
+        stream.set_nonblocking(kind == "spinning").expect("it is a socket");
+        let mut end = match &kind[..] {
+            "stack" => {
+                let path = serve(name);
+                let mut engine = Engine::connect(&path).expect(SERVED);
+                std::fs::remove_file(path).expect("it is there");
+                let config = Config { no_delay: true, ..Config::default() };
+                let id = engine.take(&stream, config).expect("it can be taken over");
+                End::Stack(Box::new(engine), id)
+            }
+            "spinning" => End::Spinning(stream),
+            _ => End::Blocking(stream),
+        };
+        let measured = exchange.run(&mut end);
+        end.finish();
+        // The other end must not see this one's close before it is given back.
+        barrier.wait();
+        measured
+    })
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, count] = &words[..] else { panic!("exchange KIND COUNT") };
+    let count = count.parse().expect("a count");
+    let (kind, is_bulk) =
+        kind.strip_suffix("-bulk").map_or((&kind[..], false), |kind| (kind, true));
+    let kinds = ["blocking", "spinning", "unsegmented", "stack"];
+    assert!(kinds.contains(&kind), "no kind is called {kind}");
+    let namespaces = [make_namespace(), make_namespace()];
+    connect(&namespaces, kind == "unsegmented");
+    let barrier = Arc::new(Barrier::new(2));
+    let ends = [(false, "here"), (true, "there")];
+    let threads = namespaces.into_iter().zip(ends).map(|(namespace, (is_client, name))| {
+        let exchange = Exchange { count, is_bulk, is_client };
+        start(kind.to_owned(), exchange, namespace, name, barrier.clone())
+    });
+    let threads: Vec<JoinHandle<Measured>> = threads.collect();
+    let [server, client] = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("it ends"))
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("there are two"));
+    report(is_bulk, count, &server, &client);
+}
+
+/// Runs `ip` with these words.
+fn ip(words: &str) {
+    run("ip", words);
+}
+
+/// Runs a program with these words.
+fn run(program: &str, words: &str) {
+    let done = Command::new(program).args(words.split(' ')).output().expect("it runs");
+    assert!(done.status.success(), "{program} {words}: {done:?}");
+}
+
+/// Makes the devices between two namespaces.
+fn connect(namespaces: &[OwnedFd; 2], is_unsegmented: bool) {
+    let within = |namespace: &OwnedFd, act: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let act = || {
+                setns(namespace, CloneFlags::CLONE_NEWNET).expect("it is there");
+                act();
+            };
+            scope.spawn(act).join().expect("it is done");
+        });
+    };
+    let (pid, there) = (std::process::id(), namespaces[1].as_raw_fd());
+    within(&namespaces[0], &|| {
+        ip(&format!("link add here type veth peer there netns /proc/{pid}/fd/{there}"));
+    });
+    let ends = [("here", "10.0.0.1"), ("there", "10.0.0.2")];
+    for (namespace, (device, address)) in namespaces.iter().zip(ends) {
+        within(namespace, &|| {
+            if is_unsegmented {
+                run("ethtool", &format!("-K {device} tso off gso off gro off"));
+            }
+            ip(&format!("link set {device} up"));
+            ip(&format!("address add {address}/24 dev {device}"));
+        });
+    }
+}
+
+fn report(is_bulk: bool, count: usize, server: &Measured, client: &Measured) {
+    if is_bulk {
+        let seconds = client.whole.as_secs_f64();
+        let gbit = (count << 20) as f64 * 8.0 / seconds / 1e9;
+        let cpu = (server.cpu + client.cpu).as_secs_f64() / seconds;
+        println!(r#"{{"gbit_per_s": {gbit:.3}, "cpus": {cpu:.3}}}"#);
+        return;
+    }
+    let mut times = client.round_trips.clone();
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+    let cpu = (server.cpu + client.cpu).as_secs_f64() / (WARM_UP + count) as f64 * 1e6;
+    let (p50, p99, p999, max) = (at(0.5), at(0.99), at(0.999), at(1.0));
+    println!(
+        r#"{{"p50_us": {p50:.2}, "p99_us": {p99:.2}, "p999_us": {p999:.2}, "max_us": {max:.1}, "cpu_us": {cpu:.2}}}"#
+    );
+}

@@ -1,0 +1,17 @@
+//! The machine's service of the stack: makes the devices of programs, takes their connections over
+//! from the kernel, and gives them back.
+//!
+//! No packet passes through it. A program that ends, by whatever means, leaves its connections to the
+//! kernel as the memory has them that it shares with the service: what it had written is sent, and the
+//! stream is closed as that of any process. When the service ends it takes the connections of all
+//! programs and gives them back; these go on with their sockets.
+
+mod keeper;
+mod machine;
+mod program;
+mod service;
+
+pub use keeper::keep;
+pub use machine::MachineError;
+pub use program::Failed;
+pub use service::Service;

@@ -1,0 +1,259 @@
+//! What is the machine's: the programs in the kernel, and the devices of programs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use loopscope_divert::{Counts, Device, Diversion, DivertError, Installed, Own};
+use loopscope_frames::{Bound, Inlet, Redirect, SocketError};
+use loopscope_netlink::{Connection, Peer, index, remove, up, veth};
+use loopscope_stack::packet::Flow;
+use loopscope_takeover::{TakeoverError, flow_of, namespace_of};
+use nix::net::if_::if_indextoname;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use thiserror::Error;
+
+use crate::keeper::Keeper;
+
+/// Packets that come to a frozen socket have it where they come from the program.
+pub(crate) const MARK: u32 = 0x6c73;
+/// Bytes of the largest frame of a device.
+const LARGEST: usize = 1600;
+/// Frames that a program's ring has room for.
+const ROOM: u32 = 2048;
+
+/// Why the machine's part cannot be done.
+#[derive(Debug, Error)]
+pub enum MachineError {
+    /// The programs in the kernel.
+    #[error(transparent)]
+    Divert(#[from] DivertError),
+    /// The AF_XDP socket of a program.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The devices of a program.
+    #[error("the devices of the program cannot be made: {0}")]
+    Devices(io::Error),
+    /// The kernel does not say what is asked.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The connection cannot be taken over.
+    #[error(transparent)]
+    Takeover(#[from] TakeoverError),
+    /// It stays with the kernel.
+    #[error("the connection cannot be taken over: {0}")]
+    Refused(String),
+}
+
+/// The network namespace that the service serves.
+pub(crate) struct Machine {
+    namespace: u64,
+    pub(crate) keeper: Keeper,
+    /// The numbers of the last program and of the last connection.
+    programs: AtomicU64,
+    connections: AtomicU64,
+    kernel: Mutex<Kernel>,
+}
+
+struct Kernel {
+    diversion: Diversion,
+    /// How many connections are diverted from which device.
+    used: BTreeMap<u32, usize>,
+}
+
+/// A connection whose packets go to a program.
+#[derive(Debug)]
+pub(crate) struct Diverted {
+    pub(crate) flow: Flow,
+    device: Device,
+}
+
+/// The devices of a program.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    pub(crate) own: Own,
+    pub(crate) inlet: Inlet,
+    _redirect: Redirect,
+    /// The last one to end.
+    _installed: Installed,
+}
+
+impl Machine {
+    pub(crate) fn new(keeper: Keeper) -> Result<Machine, MachineError> {
+        let system = |what| move |source| MachineError::System { what, source };
+        let any = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
+        let any = any.map_err(|errno| system("cannot make a socket")(errno.into()))?;
+        let namespace = namespace_of(&any).map_err(system(
+            "the kernel does not tell the network namespace of a socket (it needs Linux 5.14)",
+        ))?;
+        let diversion = Diversion::load()?;
+        let kernel = Kernel { diversion, used: BTreeMap::new() };
+        let (programs, connections) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Machine { namespace, keeper, programs, connections, kernel: Mutex::new(kernel) })
+    }
+
+    /// A number that no other program has.
+    pub(crate) fn program(&self) -> u64 {
+        self.programs.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A number that no other connection has.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Makes the devices of the program with this number, and its socket.
+    pub(crate) fn devices(&self, program: u64) -> Result<(Devices, Bound), MachineError> {
+        let kernel = &mut *self.kernel();
+        // No other service has these names, of at most 15 characters.
+        let (service, number) = (process::id(), program % (1 << 20));
+        let [near, far] = ["lsn", "lsf"].map(|kind| format!("{kind}{service:x}.{number:x}"));
+        let device = |name: &str| -> io::Result<Device> {
+            Ok(Device { index: index(name)?, name: name.to_owned() })
+        };
+        self.keeper.pair(program, &near).map_err(MachineError::Devices)?;
+        let mut netlink = Connection::open().map_err(MachineError::Devices)?;
+        // This thread's: the far end stays here.
+        let namespace = std::fs::File::open("/proc/thread-self/ns/net");
+        let namespace: OwnedFd = namespace.map_err(MachineError::Devices)?.into();
+        let peer = Peer { name: &far, namespace: namespace.as_fd(), address: None };
+        netlink.make(vec![veth(&near, &peer, None, None)]).map_err(MachineError::Devices)?;
+        let mut made = Pair(Some(near.clone()));
+        let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
+        self.keeper.inlet(program, &inlet).map_err(MachineError::Devices)?;
+        let make = || {
+            let links = [near.as_str(), &far, inlet.name()];
+            let own = Own { near: device(&near)?, inlet: device(inlet.name())? };
+            let far = device(&far)?;
+            let ready = links.into_iter().flat_map(up).collect();
+            Ok((own, far, ready))
+        };
+        let (own, far, ready) = make().map_err(MachineError::Devices)?;
+        // From here on what the program sends is looked at.
+        let installed = kernel.diversion.add(&own)?;
+        netlink.make(ready).map_err(MachineError::Devices)?;
+        let bound = Bound::open(far.index, LARGEST, ROOM)?;
+        let redirect = Redirect::attach(far.index, bound.socket.as_fd());
+        let redirect = redirect.map_err(MachineError::Devices)?;
+        made.0 = None;
+        let devices = Devices { own, inlet, _redirect: redirect, _installed: installed };
+        Ok((devices, bound))
+    }
+
+    /// The flow of a socket's connection, if the service could have its packets.
+    pub(crate) fn flow_of(&self, socket: &OwnedFd) -> Result<Flow, MachineError> {
+        let system = |what| move |source| MachineError::System { what, source };
+        let namespace =
+            namespace_of(socket).map_err(system("cannot ask for the socket's namespace"))?;
+        if namespace != self.namespace {
+            let why = "its socket is in another network namespace than the service";
+            return Err(MachineError::Refused(why.to_owned()));
+        }
+        Ok(flow_of(socket)?)
+    }
+
+    /// Has the packets of a socket's connection go to a program from now on.
+    pub(crate) fn divert(
+        &self,
+        flow: Flow,
+        socket: &OwnedFd,
+        devices: &Devices,
+    ) -> Result<Diverted, MachineError> {
+        let system = |what| move |source| MachineError::System { what, source };
+        let refused = |why: &str| MachineError::Refused(why.to_owned());
+        let route = Connection::open()
+            .and_then(|mut netlink| netlink.route(flow.to.ip(), flow.from.ip()))
+            .map_err(system("cannot ask for the route to the other end"))?;
+        if route.is_local {
+            return Err(refused("the other end is on this machine, without a device between"));
+        }
+        let name = if_indextoname(route.link)
+            .map_err(|errno| system("cannot ask for a device's name")(errno.into()))?;
+        let device = Device { index: route.link, name: name.to_string_lossy().into_owned() };
+        let kernel = &mut *self.kernel();
+        kernel.diversion.attach(&device)?;
+        *kernel.used.entry(device.index).or_default() += 1;
+        let own = &devices.own;
+        if let Err(error) = kernel.diversion.divert(&flow, socket, &device, own, MARK) {
+            kernel.release(&device)?;
+            return Err(error.into());
+        }
+        let diverted = Diverted { flow, device };
+        // The socket may have been connected to another address meanwhile, before it was watched.
+        match flow_of(socket) {
+            Ok(found) if found == flow => Ok(diverted),
+            other => {
+                kernel.forget(diverted)?;
+                other?;
+                Err(refused("its socket is in use at the same time"))
+            }
+        }
+    }
+
+    /// Leaves what comes of a connection to the kernel again.
+    pub(crate) fn stop(&self, flow: &Flow) -> Result<(), MachineError> {
+        Ok(self.kernel().diversion.stop(flow)?)
+    }
+
+    /// Forgets a connection; what came of it, unless its socket was closed or disconnected.
+    pub(crate) fn forget(&self, diverted: Diverted) -> Result<Option<Counts>, MachineError> {
+        self.kernel().forget(diverted)
+    }
+
+    fn kernel(&self) -> MutexGuard<'_, Kernel> {
+        self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kernel {
+    fn forget(&mut self, diverted: Diverted) -> Result<Option<Counts>, MachineError> {
+        let Diverted { flow, device } = diverted;
+        let counts = self.diversion.forget(&flow)?;
+        self.release(&device)?;
+        Ok(counts)
+    }
+
+    /// One connection less is diverted from a device.
+    fn release(&mut self, device: &Device) -> Result<(), MachineError> {
+        if let Some(used) = self.used.get_mut(&device.index) {
+            *used -= 1;
+            if *used == 0 {
+                self.used.remove(&device.index);
+                self.diversion.detach(device)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // Before the programs on them end. That it fails means that they are gone.
+        for device in [&self.own.near, &self.own.inlet] {
+            let _ = delete(&device.name);
+        }
+    }
+}
+
+/// A pair that is removed unless all has gone well.
+struct Pair(Option<String>);
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // That it fails means that it is gone.
+        let _ = self.0.as_deref().map(delete);
+    }
+}
+
+/// Removes a device.
+pub(crate) fn delete(name: &str) -> io::Result<()> {
+    Connection::open()?.make(vec![remove(name)])
+}

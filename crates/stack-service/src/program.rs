@@ -1,0 +1,239 @@
+//! A program and its connections.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use loopscope_engine::memory::Memory;
+use loopscope_engine::wire::{Answer, Request};
+use loopscope_frames::{Inlet, Layout};
+use loopscope_stack::State;
+use loopscope_stack::packet::Flow;
+use loopscope_takeover::{Frozen, Kept, Taken};
+
+use crate::machine::{Devices, Diverted, MARK, Machine, MachineError};
+
+const ETHERNET: usize = 14;
+/// Bytes of a ring at most.
+const MOST: usize = 1 << 24;
+
+/// Told of each connection that could not be given back, and why.
+pub type Failed = fn(&str);
+
+/// A connection that is the program's.
+struct Held {
+    diverted: Diverted,
+    /// None: the kernel has it, and the program gives it what came meanwhile.
+    frozen: Option<Frozen>,
+    memory: Memory,
+}
+
+/// A program that has devices.
+pub(crate) struct Program {
+    machine: Arc<Machine>,
+    number: u64,
+    connections: BTreeMap<u64, Held>,
+    /// None: they are gone.
+    devices: Option<Devices>,
+}
+
+/// What is sent to a program: an answer, and descriptors.
+pub(crate) struct Reply {
+    pub(crate) answer: Answer,
+    pub(crate) files: Vec<OwnedFd>,
+}
+
+impl Reply {
+    pub(crate) fn files(&self) -> Vec<BorrowedFd<'_>> {
+        self.files.iter().map(OwnedFd::as_fd).collect()
+    }
+}
+
+impl Program {
+    /// Makes its devices, and what it is told of them.
+    pub(crate) fn new(machine: Arc<Machine>) -> Result<(Program, Reply), MachineError> {
+        let number = machine.program();
+        let (devices, bound) = machine.devices(number).inspect_err(|_| {
+            // If the keeper has ended, there is nothing to tell.
+            let _ = machine.keeper.gone(number);
+        })?;
+        let inlet = devices.inlet.as_fd().try_clone_to_owned().map_err(MachineError::Devices)?;
+        let Layout { chunk, receive } = bound.layout;
+        let answer = Answer::Welcome { chunk, receive, inlet: devices.inlet.name().to_owned() };
+        let reply = Reply { answer, files: vec![bound.socket, bound.memory, inlet] };
+        let (connections, devices) = (BTreeMap::new(), Some(devices));
+        Ok((Program { machine, number, connections, devices }, reply))
+    }
+
+    /// Does what the program asks for.
+    pub(crate) fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
+        let done = match request {
+            // The service has ended, and the kernel has it.
+            Request::GiveBack { .. } if self.devices.is_none() => Ok(Answer::GivenBack.into()),
+            Request::Forget { .. } if self.devices.is_none() => {
+                Ok(Answer::Forgotten { packets: None, payload: None }.into())
+            }
+            Request::Take { send, receive } => self.take(files, send, receive),
+            Request::GiveBack { connection } => self.give_back(connection),
+            Request::Forget { connection } => self.forget(connection),
+        };
+        done.unwrap_or_else(|error| Answer::Refused(error.to_string()).into())
+    }
+
+    fn take(
+        &mut self,
+        files: Vec<OwnedFd>,
+        send: usize,
+        receive: usize,
+    ) -> Result<Reply, MachineError> {
+        let refused = |why: &str| Err(MachineError::Refused(why.to_owned()));
+        let Ok([socket]) = <[OwnedFd; 1]>::try_from(files) else {
+            return refused("it comes with one descriptor, that of its socket");
+        };
+        let devices = self.devices()?;
+        let flow = self.machine.flow_of(&socket)?;
+        let kept = Kept::of(&socket)?;
+        let (number, keeper) = (self.machine.connection(), &self.machine.keeper);
+        // Whatever happens from here on, it knows how to undo it.
+        keeper
+            .begins(self.number, number, socket.as_fd(), kept, &flow)
+            .map_err(MachineError::Devices)?;
+        let taken = self.freeze(number, flow, &socket, kept, devices, [send, receive]);
+        let (held, file) = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                keeper.returned(number).map_err(MachineError::Devices)?;
+                return Err(error);
+            }
+        };
+        let Flow { from, to } = flow;
+        let (send, receive) = (held.memory.send, held.memory.receive);
+        self.connections.insert(number, held);
+        let answer = Answer::Taken { connection: number, from, to, send, receive };
+        Ok(Reply { answer, files: vec![file] })
+    }
+
+    /// Takes over a connection that the keeper knows of. Where that fails, the kernel has it as before.
+    fn freeze(
+        &self,
+        number: u64,
+        flow: Flow,
+        socket: &OwnedFd,
+        kept: Kept,
+        devices: &Devices,
+        [send, receive]: [usize; 2],
+    ) -> Result<(Held, OwnedFd), MachineError> {
+        let diverted = self.machine.divert(flow, socket, devices)?;
+        let taken = match Frozen::take(socket, kept, MARK) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.machine.forget(diverted)?;
+                return Err(error.into());
+            }
+        };
+        let Taken { frozen, state, .. } = taken;
+        let share = || {
+            let memory = Memory::of(&state, send.min(MOST), receive.min(MOST))?;
+            let file = memory.file.try_clone()?;
+            self.machine.keeper.taken(number, &memory)?;
+            Ok((memory, file.into()))
+        };
+        match share() {
+            Ok((memory, file)) => Ok((Held { diverted, frozen: Some(frozen), memory }, file)),
+            Err(error) => {
+                frozen.thaw()?;
+                self.machine.forget(diverted)?;
+                Err(MachineError::Devices(error))
+            }
+        }
+    }
+
+    fn give_back(&mut self, connection: u64) -> Result<Reply, MachineError> {
+        let held = self.connections.get_mut(&connection);
+        let Some((held, frozen)) = held.and_then(|held| {
+            let frozen = held.frozen.take()?;
+            Some((held, frozen))
+        }) else {
+            return Err(MachineError::Refused("no such connection is taken over".into()));
+        };
+        let flow = held.diverted.flow;
+        let state = held.memory.take().map_err(MachineError::Devices)?;
+        let devices = self.devices.as_ref().ok_or_else(gone)?;
+        advance(&frozen, &state, &flow, &devices.inlet)?;
+        held.memory.set_returned().map_err(MachineError::Devices)?;
+        self.machine.stop(&flow)?;
+        self.machine.keeper.returned(connection).map_err(MachineError::Devices)?;
+        Ok(Answer::GivenBack.into())
+    }
+
+    fn forget(&mut self, connection: u64) -> Result<Reply, MachineError> {
+        match self.connections.get(&connection) {
+            Some(Held { frozen: None, .. }) => {}
+            _ => return Err(MachineError::Refused("no such connection was given back".into())),
+        }
+        let held = self.connections.remove(&connection).expect("it was just found");
+        let counts = self.machine.forget(held.diverted)?;
+        let packets = counts.map(|counts| counts.packets);
+        let payload = counts.map(|counts| counts.payload);
+        Ok(Answer::Forgotten { packets, payload }.into())
+    }
+
+    /// Takes all connections from the program, gives them back to the kernel, and removes its devices.
+    /// Says which could not be given back.
+    pub(crate) fn return_all(&mut self) -> Vec<String> {
+        let mut failed = vec![];
+        for (number, held) in std::mem::take(&mut self.connections) {
+            let Held { diverted, frozen, memory } = held;
+            let flow = diverted.flow;
+            let back = || {
+                let Some(frozen) = frozen else { return Ok(()) };
+                let state = memory.take().map_err(MachineError::Devices)?;
+                advance(&frozen, &state, &flow, &self.devices()?.inlet)?;
+                memory.set_returned().map_err(MachineError::Devices)?;
+                self.machine.keeper.returned(number).map_err(MachineError::Devices)
+            };
+            let done = back().and_then(|()| self.machine.forget(diverted).map(drop));
+            if let Err(error) = done {
+                failed.push(format!("{} from {}: {error}", flow.to, flow.from));
+            }
+        }
+        if self.devices.take().is_some()
+            && let Err(error) = self.machine.keeper.gone(self.number)
+        {
+            failed.push(error.to_string());
+        }
+        failed
+    }
+
+    fn devices(&self) -> Result<&Devices, MachineError> {
+        self.devices.as_ref().ok_or_else(gone)
+    }
+}
+
+fn gone() -> MachineError {
+    MachineError::Refused("the service of the stack has ended".into())
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Reply {
+        Reply { answer, files: vec![] }
+    }
+}
+
+/// Advances a frozen socket, which the kernel then goes on with.
+pub(crate) fn advance(
+    frozen: &Frozen,
+    state: &State,
+    flow: &Flow,
+    inlet: &Inlet,
+) -> Result<(), MachineError> {
+    let mut inject = |packet: &[u8]| {
+        // The kernel sets the addresses.
+        let mut frame = vec![0; ETHERNET + packet.len()];
+        let kind = if flow.to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+        frame[ETHERNET - kind.len()..ETHERNET].copy_from_slice(&kind);
+        frame[ETHERNET..].copy_from_slice(packet);
+        inlet.write(&frame, None)
+    };
+    Ok(frozen.give_back(state, flow, &mut inject)?)
+}

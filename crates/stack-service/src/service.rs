@@ -1,0 +1,133 @@
+//! Programs connect to the service at a socket.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use loopscope_engine::wire::{Answer, Request};
+use loopscope_unix_lines::{receive, send};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::keeper::Keeper;
+use crate::machine::{Machine, MachineError};
+use crate::program::{Failed, Program};
+
+/// Programs at once. Each has three devices and 5 MB of memory.
+const MOST: usize = 256;
+
+/// The service of a network namespace.
+pub struct Service {
+    listener: UnixListener,
+    path: PathBuf,
+    machine: Arc<Machine>,
+    programs: Arc<Programs>,
+}
+
+type Programs = Mutex<Vec<Arc<Mutex<Program>>>>;
+
+impl Service {
+    /// Listens at a path, for programs of all users. It serves the network namespace of this thread,
+    /// and needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+    ///
+    /// `keeper` leads to a process that [`crate::keep`]s what the service has in hand, for the case that
+    /// it is killed.
+    ///
+    /// # Errors
+    /// The kernel lacks what is needed, or the path is taken.
+    pub fn listen(path: &Path, keeper: Option<UnixStream>) -> Result<Service, MachineError> {
+        let machine = Arc::new(Machine::new(Keeper::new(keeper))?);
+        let system = |what| move |source| MachineError::System { what, source };
+        if UnixStream::connect(path).is_ok() {
+            let source = io::Error::from(io::ErrorKind::AddrInUse);
+            return Err(system("another service is there")(source));
+        }
+        // A socket that nobody listens at is that of a service that was killed.
+        let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+        if is_socket {
+            fs::remove_file(path).map_err(system("cannot remove an old socket"))?;
+        }
+        let listener = UnixListener::bind(path).map_err(system("cannot listen"))?;
+        fs::set_permissions(path, Permissions::from_mode(0o666))
+            .map_err(system("cannot let programs of other users connect"))?;
+        Ok(Service { listener, path: path.into(), machine, programs: Arc::default() })
+    }
+
+    /// Serves programs until there is something to read from a descriptor. Then it gives all
+    /// connections back to the kernel.
+    ///
+    /// # Errors
+    /// No program can connect any more.
+    pub fn serve(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
+        let served = self.accept(until, failed);
+        for program in std::mem::take(&mut *lock(&self.programs)) {
+            lock(&program).return_all().iter().for_each(|why| failed(why));
+        }
+        self.machine.keeper.end();
+        served
+    }
+
+    fn accept(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
+        loop {
+            let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
+            let mut fds = [wanted(until.as_fd()), wanted(self.listener.as_fd())];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                done => done?,
+            };
+            if fds[0].any() == Some(true) {
+                return Ok(());
+            }
+            let (stream, _) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Err(error),
+                },
+            };
+            let (machine, programs) = (Arc::clone(&self.machine), Arc::clone(&self.programs));
+            let serve = move || serve_one(&stream, machine, &programs, failed);
+            thread::Builder::new().name("program".into()).spawn(serve)?;
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Serves a program until it ends.
+fn serve_one(stream: &UnixStream, machine: Arc<Machine>, programs: &Programs, failed: Failed) {
+    let refuse = |why: String| _ = send(stream, &Answer::Refused(why), &[]);
+    if lock(programs).len() >= MOST {
+        return refuse(format!("{MOST} programs have connections by the stack already"));
+    }
+    let (program, welcome) = match Program::new(machine) {
+        Ok(made) => made,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let program = Arc::new(Mutex::new(program));
+    lock(programs).push(Arc::clone(&program));
+    // A program that does not keep to the protocol is like one that has ended.
+    if send(stream, &welcome.answer, &welcome.files()).is_ok() {
+        while let Ok(Some((request, files))) = receive::<Request>(stream) {
+            let reply = lock(&program).answer(request, files);
+            if send(stream, &reply.answer, &reply.files()).is_err() {
+                break;
+            }
+        }
+    }
+    lock(&program).return_all().iter().for_each(|why| failed(why));
+    lock(programs).retain(|other| !Arc::ptr_eq(other, &program));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
