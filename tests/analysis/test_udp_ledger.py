@@ -28,6 +28,9 @@ class Ledger:
         self._con = duckdb.connect()
         names = "datagram_queued datagram_out datagram_in datagram_ready datagram_read packet_drop"
         self.tables = [f"kernel.{name}" for name in names.split()]
+        self.kernel_gaps: dict[tuple[int, str], dict[str, list[Any]]] = {
+            (1, "_kernel"): {"udp": [], "drop": []}
+        }
 
     def _add(self, name: str, ts: int, **columns: Any) -> None:
         common = {"repeat": 1, "host": "_kernel", "ts": ts, "counter": 3 * ts}

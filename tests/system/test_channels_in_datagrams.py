@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from kernel_run import without_loss
 from machine import BIN, Machine
 
 from loopscope.timeline import Run, open_run
@@ -63,11 +66,27 @@ phases: [{name: run, measured: true, timeout: 60s}]
 trace: {user: ["frames:*"], kernel: off}
 """
 
+# A datagram has its item's time behind a token, a number, and 16 bytes of its head.
+FOLLOWED = (
+    LOOP.replace("LOSS", "5%")
+    .replace("network:\n", "network:\n  message: {offset: 32B, width: 8B}\n")
+    .replace("kernel: off", 'kernel: ["sched:*", "irq:*", "softirq:*", "udp:*", "drop:*"]')
+    + """\
+measure:
+  paths: {item: {key: id, events: [_channels-h1/frames:sent, _channels-h2/frames:received]}}
+"""
+)
 
-def ran(machine: Machine, text: str) -> tuple[Run, dict[str, object], Path]:
+
+def prepared(machine: Machine, text: str) -> str:
+    """Writes the programs of an experiment; its text."""
     machine.write("camera.py", CAMERA)
     machine.write("tracker.py", TRACKER)
-    file = machine.write("loop.yaml", text.replace("PYTHON", f"{BIN}/python"))
+    return text.replace("PYTHON", f"{BIN}/python")
+
+
+def ran(machine: Machine, text: str) -> tuple[Run, dict[str, object], Path]:
+    file = machine.write("loop.yaml", prepared(machine, text))
     done = machine.command("run", file)
     assert done.returncode == 0, done.stdout + done.stderr
     directory = machine.directory / "runs/loop/latest"
@@ -114,3 +133,55 @@ def test_a_link_that_is_too_slow_loses_what_is_late_and_no_more(machine: Machine
     assert all(each < 10 for each in late), late
     # Some come until the end: not all of them are late because they wait for each other.
     assert max(received) > 0.9 * FRAMES
+
+
+def test_an_item_is_followed_by_its_own_datagrams(machine: Machine) -> None:
+    """The link sees the items' times in the datagrams, of which the kernel's events know nothing.
+
+    Needs tracefs and a build with clang.
+    """
+    run, read, _ = without_loss(machine, prepared(machine, FOLLOWED), "udp")
+    sent, received = (
+        dict(run.relation(f"frames.{name}").project("id, ts").fetchall())
+        for name in ("sent", "received")
+    )
+    link = 'repeat, "from", "to", number'
+    packets = run.relation("link.packet").filter("protocol = 17")
+    packets = packets.project('repeat, "from", "to", id AS number')
+    on_link: defaultdict[int, list[int]] = defaultdict(list)
+    came = run.relation("link.enqueued").join(packets, link).filter('"from" = 0').order("ts")
+    for item, ts in came.project("id, ts").fetchall():
+        on_link[item].append(ts)
+    told = machine.ask("why", "runs/loop/latest", "--worst", "1000", "--packets")
+    messages = [json.loads(line) for line in told.stdout.splitlines()]
+    assert {each["id"] for each in messages} == set(received), told.stderr
+    untold = re.compile("is not told" if read["kernel"]["unobservable"] else "(?!)")
+    good = lossy = named = 0
+    for message in messages:
+        (hop,) = message["hops"]
+        item, parts, packets = message["id"], hop["parts"], hop.get("packets", ())
+        assert sum(part["ns"] for part in parts) == hop["ns"]
+        unknown = sum(
+            part["ns"]
+            for part in parts
+            if part["name"] == "unknown" and not untold.search(part["cause"])
+        )
+        good += bool(packets) and unknown <= max(0.05 * hop["ns"], 2_000)
+        if not packets:
+            continue
+        at_link = [each for each in packets if each.get("link") and each["came"]]
+        own = [sent[item] + each["after_ns"] for each in at_link]
+        expected = [ts for ts in on_link[item] if ts <= received[item]]
+        near = 2 * hop["err_ns"] + 1_000
+        assert len(own) == len(expected), item
+        assert all(abs(at - ts) <= near for at, ts in zip(own, expected, strict=True)), item
+        first = {each["first"]: each["bytes"] for each in packets if each["came"]}
+        # All parts, each behind the token, the number and the head.
+        assert sum(first.values()) == BYTES + 64 * len(first) and len(first) == 22
+        if any(each.get("lost") for each in packets):
+            lossy += 1
+            again = "sent again, as it was taken for lost; the emulated link h1 → h2 lost it"
+            named += any(again in part["cause"] for part in parts)
+    least = 0.9 if read["kernel"]["unobservable"] else 0.95
+    assert good >= least * len(messages), (good, len(messages))
+    assert lossy > 0.5 * len(messages) and named >= 0.8 * lossy, (named, lossy, len(messages))

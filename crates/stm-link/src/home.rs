@@ -186,7 +186,7 @@ fn serve(stream: &TcpStream, channels: &Channels, transport: &Transport) -> io::
     let end = HomeEnd::new(&offered.channel);
     let outgoing = match (asked.datagrams, offered.settings.lifespan()) {
         (Some(to), Some(lifespan)) => {
-            Some(Outgoing::new(stream, to, lifespan, offered.settings.capacity())?)
+            Some(Outgoing::new(&end, stream, to, lifespan, offered.settings.capacity())?)
         }
         _ => None,
     };
@@ -244,14 +244,14 @@ fn serve_output(
 struct Way<'a> {
     end: &'a HomeEnd,
     /// Takes the items, if they go in datagrams.
-    outgoing: Option<&'a Outgoing>,
+    outgoing: Option<&'a Outgoing<'a>>,
     stream: Mutex<&'a TcpStream>,
     /// A question that has no answer yet.
     asked: Mutex<Option<i64>>,
 }
 
 impl<'a> Way<'a> {
-    fn new(end: &'a HomeEnd, stream: &'a TcpStream, outgoing: Option<&'a Outgoing>) -> Way<'a> {
+    fn new(end: &'a HomeEnd, stream: &'a TcpStream, outgoing: Option<&'a Outgoing<'a>>) -> Way<'a> {
         Way { end, outgoing, stream: Mutex::new(stream), asked: Mutex::default() }
     }
 

@@ -19,6 +19,7 @@ pub(crate) struct Events {
     pub(crate) collected: RuntimeSite,
     sent: RuntimeSite,
     received: RuntimeSite,
+    datagram: RuntimeSite,
     call: Interval,
     /// A get waits for an item.
     pub(crate) get_wait: Interval,
@@ -100,6 +101,7 @@ impl Events {
     fn new(channel: &str) -> Result<Events, Refused> {
         let site = |name: &str, kind| RuntimeSite::new(channel, name, kind, file!(), line!());
         let bytes = &[("bytes", FieldType::U32)];
+        let datagram = &["part", "parts", "bytes"].map(|field| (field, FieldType::U32));
         let interval = |name: &str| Interval::new(channel, name);
         Ok(Events {
             put: site("put", Kind::FlowOut(bytes))?,
@@ -109,6 +111,7 @@ impl Events {
             collected: site("collected", Kind::Event(&[("dropped", FieldType::U8)]))?,
             sent: site("sent", Kind::FlowOut(bytes))?,
             received: site("received", Kind::FlowIn(bytes))?,
+            datagram: site("datagram", Kind::Event(datagram))?,
             call: interval("call")?,
             get_wait: interval("get_wait")?,
             put_wait: interval("put_wait")?,
@@ -142,37 +145,42 @@ impl Events {
 
     /// An item will be there in the next moment.
     pub(crate) fn put(&self, time: Time, bytes: u32) {
-        record(self.put, time, Value::U32(bytes));
+        record(self.put, time, &[Value::U32(bytes)]);
     }
 
     /// A program has an item.
     pub(crate) fn got(&self, time: Time, bytes: u32) {
-        record(self.got, time, Value::U32(bytes));
+        record(self.got, time, &[Value::U32(bytes)]);
     }
 
     /// A program has a copy of an item.
     pub(crate) fn looked(&self, time: Time, bytes: u32) {
-        record(self.looked, time, Value::U32(bytes));
+        record(self.looked, time, &[Value::U32(bytes)]);
     }
 
     /// A connection wants nothing of a time any more, or of all times until it.
     pub(crate) fn consumed(&self, time: Time, until: bool) {
-        record(self.consumed, time, Value::U8(until.into()));
+        record(self.consumed, time, &[Value::U8(until.into())]);
     }
 
     /// An item is about to be sent to another host.
     pub(crate) fn sent(&self, time: Time, bytes: u32) {
-        record(self.sent, time, Value::U32(bytes));
+        record(self.sent, time, &[Value::U32(bytes)]);
+    }
+
+    /// A datagram of so many bytes with one of the parts of an item is about to be sent.
+    pub(crate) fn datagram(&self, time: Time, part: u32, parts: u32, bytes: u32) {
+        record(self.datagram, time, &[Value::U32(part), Value::U32(parts), Value::U32(bytes)]);
     }
 
     /// An item of another host is here, and will be visible in the next moment.
     pub(crate) fn received(&self, time: Time, bytes: u32) {
-        record(self.received, time, Value::U32(bytes));
+        record(self.received, time, &[Value::U32(bytes)]);
     }
 
     /// The slot of an item is free again.
     pub(crate) fn collected(&self, item: Collected) {
-        record(self.collected, item.time, Value::U8(item.dropped.into()));
+        record(self.collected, item.time, &[Value::U8(item.dropped.into())]);
     }
 }
 
@@ -253,8 +261,8 @@ impl Drop for Calling {
 
 /// A hit that nobody asks for costs two loads: `record` looks at the site's kind and fields first.
 #[inline]
-fn record(site: RuntimeSite, time: Time, field: Value<'_>) {
+fn record(site: RuntimeSite, time: Time, fields: &[Value<'_>]) {
     if site.enabled() {
-        site.record(time, &[field]);
+        site.record(time, fields);
     }
 }

@@ -60,6 +60,14 @@ impl HomeEnd {
         Ok(next)
     }
 
+    /// Records that a datagram of so many bytes with one of the parts of an item is about to be sent. The
+    /// thread that sends it calls this just before.
+    pub fn sends_datagram(&self, time: Time, part: u32, parts: u32, bytes: u32) {
+        if let Some(events) = self.inner.events {
+            events.datagram(time, part, parts, bytes);
+        }
+    }
+
     /// The bytes of an item that is to be sent.
     ///
     /// # Errors

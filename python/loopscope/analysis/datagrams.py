@@ -21,6 +21,7 @@ import numpy as np
 
 from loopscope.analysis.bounded_statistics import Bracket, Sample
 from loopscope.analysis.document import Document
+from loopscope.analysis.item_datagrams import ItemDatagrams
 from loopscope.analysis.ledger import Hop, Packets
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.messages import Intervals, counters
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.ledger import Traffic
     from loopscope.analysis.messages import Messages, Rows
     from loopscope.experiment import MessagePath
+    from loopscope.experiment.measures import PathEvent
     from loopscope.timeline import Run
 
     Integers = npt.NDArray[np.int64]
@@ -222,6 +224,8 @@ def _followed(
     intervals = messages.intervals(*hop)
     stamps = [messages.ts[event][seen].tolist() for event in hop]
     claims = counters(run)
+    events = messages.path.events[hop[0]], messages.path.events[hop[1]]
+    items = ItemDatagrams(run)
     columns = messages.repeat[seen].tolist(), *stamps, intervals.err.tolist()
     rows: list[int] = []
     unknown: dict[int, str] = {}
@@ -229,7 +233,7 @@ def _followed(
     parts: list[tuple[Integers, ...]] = [(np.empty(0, np.int64),) * 4]
     for row, repeat, first, last, err in zip(seen.tolist(), *columns, strict=True):
         ends = places[0][repeat, first], places[1][repeat, last]
-        traffic = _traffic(kernels, network, repeat, ends, (first, last), err)
+        traffic = _traffic(kernels, network, repeat, events, ends, (first, last), err, items)
         if isinstance(traffic, str):
             unknown[row] = traffic
             continue
@@ -262,9 +266,11 @@ def _traffic(
     kernels: RecordedKernels,
     network: Network,
     repeat: int,
+    events: tuple[PathEvent, PathEvent],
     ends: tuple[Place, Place],
     stamps: tuple[int, int],
     err: int,
+    items: ItemDatagrams,
 ) -> Traffic | str:
     """The packets of a message, or why they are not known."""
     times = []
@@ -278,9 +284,12 @@ def _traffic(
     here, there = ends
     assert here.tid is not None and there.tid is not None
     both = [kernels.of(repeat, end.host) for end in ends]
-    if any(each.lost(kind, *times) for each in both if each for kind in ("tcp", "udp")):
+    assert both[0] is not None
+    of_item = items.of(events, repeat, here, both[0])
+    hop = Hop(here.tid, there.tid, times[0], here.next, times[1], err, of_item)
+    needed = network.needed(hop)
+    if any(each.lost(kind, *times) for each in both if each for kind in needed):
         return MISSING
-    hop = Hop(here.tid, there.tid, times[0], here.next, times[1], err)
     return network.traffic(repeat, (here.host, there.host), hop) or UNKNOWN_PACKETS
 
 

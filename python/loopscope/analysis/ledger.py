@@ -47,6 +47,21 @@ class Rows(NamedTuple):
         return upto if other is None else min(self.since(other), upto)
 
 
+class Sending(NamedTuple):
+    """A datagram with a part of an item of a channel, as the thread recorded that sent it."""
+
+    tid: int
+    at: int
+    """When it was about to send it, on the time line of its kernel."""
+    until: int | None
+    """The same of its next one; None: there is none."""
+    part: int
+    parts: int
+    """How many the item has."""
+    bytes: int
+    """Those of the datagram."""
+
+
 class Hop(NamedTuple):
     """A message that went from one thread to another, as ledgers are asked for it; instants in ns.
 
@@ -66,6 +81,9 @@ class Hop(NamedTuple):
     """When it was received: after its thread had read it."""
     apart: int = 0
     """How far the two kernels' clocks may be from each other."""
+    sendings: tuple[Sending, ...] | None = None
+    """The datagrams of an item of a channel, by time; empty: they are not known. None: it is
+    another message."""
 
 
 class Held(NamedTuple):

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from loopscope.analysis.drop_reasons import reason_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loopscope.analysis.hop_decomposition import LinkEvents
+    from loopscope.analysis.ledger import Sending
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.network import Network
     from loopscope.experiment import Experiment
@@ -36,11 +39,12 @@ class Losses:
         host: str,
         sender: int | None,
         within: tuple[int, int | None],
+        sendings: Sequence[Sending] | None,
     ) -> str:
         """Between which events of a hop a message was lost and, where packets tell it, by what.
 
         ``host`` and ``sender`` are those of the event at which it was seen, ``within`` is when the
-        sender's kernel had that and when the sender's next message.
+        sender's kernel had that and when the sender's next message. ``sendings``: see `Hop`.
         """
         events = self._messages.path.events
         text = f"between {events[hop[0]]} and {events[hop[1]]}"
@@ -50,7 +54,7 @@ class Losses:
             return f"{text}: the emulated link {host} → {there} lost it"
         if sender is None:
             return text
-        drop = self._network.dropped(repeat, (host, there), sender, within)
+        drop = self._network.dropped(repeat, (host, there), sender, within, sendings)
         if drop is None:
             return text
         where = host if drop.at_sender else there

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loopscope.analysis import item_ledger
 from loopscope.analysis.tcp_ledger import TcpLedger
 from loopscope.analysis.udp_ledger import Drop, UdpLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from loopscope.analysis.ledger import Carried, Hop, Traffic
+    from loopscope.analysis.ledger import Carried, Hop, Sending, Traffic
     from loopscope.timeline import Run
 
 
@@ -30,6 +31,14 @@ class Network:
         """Whether a run has packets of a protocol."""
         return TcpLedger.recorded(run) or UdpLedger.recorded(run)
 
+    @staticmethod
+    def needed(hop: Hop) -> tuple[str, ...]:
+        """The classes of events without which the way of a message is not known.
+
+        What the kernel dropped would be taken for a datagram of the item that came.
+        """
+        return ("tcp", "udp") if hop.sendings is None else ("tcp", "udp", "drop")
+
     def carried(
         self, repeat: int, hosts: tuple[str, str], hop: Hop, *, packets: bool = False
     ) -> Carried | None:
@@ -39,13 +48,21 @@ class Network:
         """
         tcp, udp, hop = self._of(repeat, hosts, hop)
         found = tcp and tcp[0].carried(hop, tcp[1], packets=packets)
-        return found or (udp and udp[0].carried(hop, udp[1], packets=packets))
+        if found or not udp:
+            return found
+        if hop.sendings is not None:
+            return item_ledger.carried(hop, *udp, packets=packets)
+        return udp[0].carried(hop, udp[1], packets=packets)
 
     def traffic(self, repeat: int, hosts: tuple[str, str], hop: Hop) -> Traffic | None:
         """The packets of the message that `carried` follows. Raises `RunError`."""
         tcp, udp, hop = self._of(repeat, hosts, hop)
         found = tcp and tcp[0].traffic(hop, tcp[1])
-        return found or (udp and udp[0].traffic(hop, udp[1]))
+        if found or not udp:
+            return found
+        if hop.sendings is not None:
+            return item_ledger.traffic(hop, *udp)
+        return udp[0].traffic(hop, udp[1])
 
     def _of(
         self, repeat: int, hosts: tuple[str, str], hop: Hop
@@ -62,15 +79,18 @@ class Network:
         hosts: tuple[str, str],
         sender: int,
         within: tuple[int, int | None],
+        sendings: Sequence[Sending] | None = None,
     ) -> Drop | None:
         """What is told of the drop of a message that a thread sent by UDP to the second host.
 
-        ``within``: when it was sent, and the sender's next one. None where it is not known. Raises
-        `RunError`.
+        ``within``: when it was sent, and the sender's next one. ``sendings``: see `Hop`. None where
+        it is not known. Raises `RunError`.
         """
         if not self._has_udp:
             return None
         here, there = (self._udp_of(repeat, self._kernel_of(repeat, host)) for host in hosts)
+        if sendings is not None:
+            return item_ledger.dropped(sendings, here, there)
         return here.dropped(sender, *within, there)
 
     def _tcp_of(self, repeat: int, kernel: str) -> TcpLedger:

@@ -24,6 +24,7 @@ from loopscope.analysis.ledger import (
     Mark,
     Packets,
     Rows,
+    Sending,
     Traffic,
     coded,
     groups,
@@ -68,7 +69,11 @@ class Drop(NamedTuple):
     """The kernel's function that did it."""
 
 
-class _Way(NamedTuple):
+Arrival = tuple[int, int, int, int]
+"""See `UdpLedger.arrivals`."""
+
+
+class Way(NamedTuple):
     """A datagram's way; see `Carried`."""
 
     datagram: dict[str, int]
@@ -122,6 +127,8 @@ class UdpLedger:
         for (tid, socket), reads in grouped(READ, _SOCKET, "tid", "socket").items():
             self._reads.setdefault(tid, {})[socket] = reads
         self._drops: dict[tuple[int, ...], Rows] = {}
+        self.has_drops = "drop" in run.kernel_gaps.get((repeat, kernel), {})
+        """Whether what the kernel dropped was recorded; without a drop there is no table."""
         if _DROPS in run.tables:
             why = "reason || ' ' || function"
             self._drops = grouped(_DROPS, _PACKET, "flow", text=why)
@@ -138,20 +145,19 @@ class UdpLedger:
         them, or of that one where the others are not known. None where it is not known.
         """
         for sent, given in self._datagrams(hop):
-            arrival = next(there._arrivals(sent, given - hop.apart, hop), None)
+            arrival = next(there.arrivals(sent, given - hop.apart, hop), None)
             if arrival is None:
                 continue
-            way = self._way(sent, given, arrival, hop.apart)
+            way = self.way(sent, given, arrival, hop.apart)
             if way is None:
                 return None
             # A queue that holds nothing is passed in the sender's own call.
             waited = way.by != sent["tid"] and way.sent > given
             held = (Held(given, way.sent, IN_QUEUE),) if waited else ()
-            last = _mark(sent)
-            carried = Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, last)
+            carried = Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, mark(sent))
             if not packets:
                 return carried
-            traffic = self.traffic(hop, there) or self._traffic(way, there, hop, is_last=True)
+            traffic = self.traffic(hop, there) or self.traffic_of(way, there, hop, is_last=True)
             return replace(carried, traffic=traffic)
         return None
 
@@ -163,20 +169,15 @@ class UdpLedger:
         """
         found: list[tuple[int, Traffic]] = []
         for sent, given in self._datagrams(hop):
-            arrival = next(there._arrivals(sent, given - hop.apart, hop), None)
+            arrival = next(there.arrivals(sent, given - hop.apart, hop), None)
             if arrival is None:
-                since = given, hop.end + hop.apart
-                left = _own(self._out, self._out_of_whole, sent, *since, sent["netns"])
-                nothing = Packets(*(column[:0] for column in left))
-                found.append(
-                    (sent["ends"], Traffic(left, nothing, (_mark(sent),), (_written(sent, given),)))
-                )
+                found.append((sent["ends"], self.only_left(sent, given, hop)))
                 continue
-            way = self._way(sent, given, arrival, hop.apart)
+            way = self.way(sent, given, arrival, hop.apart)
             if way is None:
                 return None
             is_last = all(not len(each.came.ts) for _, each in found)
-            found.append((sent["ends"], self._traffic(way, there, hop, is_last=is_last)))
+            found.append((sent["ends"], self.traffic_of(way, there, hop, is_last=is_last)))
         arrived = {ends for ends, each in found if len(each.came.ts)}
         parts: list[Traffic] = []
         place = 0
@@ -186,6 +187,13 @@ class UdpLedger:
                 last = parts[-1]
                 place = max(int(of.end.max(initial=place)) for of in (last.left, last.came))
         return Traffic.joined(parts) if parts else None
+
+    def only_left(self, sent: dict[str, int], given: int, hop: Hop) -> Traffic:
+        """The packets of a datagram that did not come."""
+        upto = hop.end + hop.apart
+        left = _own(self._out, self._out_of_whole, sent, given, upto, sent["netns"])
+        nothing = Packets(*(column[:0] for column in left))
+        return Traffic(left, nothing, (mark(sent),), (_written(sent, given),))
 
     def _datagrams(self, hop: Hop) -> Iterator[tuple[dict[str, int], int]]:
         """What a thread gave to the queue in a time, each with when, the last first."""
@@ -197,7 +205,7 @@ class UdpLedger:
             if not sends.columns["fragment_offset"][row]:
                 yield sends.row(row), int(sends.ts[row])
 
-    def _traffic(self, way: _Way, there: UdpLedger, hop: Hop, *, is_last: bool) -> Traffic:
+    def traffic_of(self, way: Way, there: UdpLedger, hop: Hop, *, is_last: bool) -> Traffic:
         """The packets of a datagram; of the last one the call that read it is known."""
         sent = way.datagram
         sides = (
@@ -207,7 +215,32 @@ class UdpLedger:
         left, came = (_own(*side) for side in sides)
         written = _written(sent, way.given)
         calls = (written, written._replace(ts=way.read, came=True)) if is_last else (written,)
-        return Traffic(left, came, (_mark(sent),), calls)
+        return Traffic(left, came, (mark(sent),), calls)
+
+    def given_as(self, sending: Sending) -> tuple[dict[str, int], int] | None:
+        """What a thread gave to the queue as a datagram of an item, and when.
+
+        None where it is not known which of them that was, or whether it was any.
+        """
+        sends = self._sends.get((sending.tid,))
+        if sends is None:
+            return None
+        upto = len(sends.ts) if sending.until is None else sends.since(sending.until)
+        within = slice(sends.since(sending.at), upto)
+        length, offset = (sends.columns[name][within] for name in ("length", "fragment_offset"))
+        places = within.start + np.flatnonzero((length == sending.bytes) & (offset == 0))
+        if len(places) != 1:
+            return None
+        return sends.row(int(places[0])), int(sends.ts[places[0]])
+
+    def has_dropped(self, sent: dict[str, int], arrival: Arrival) -> bool:
+        """Whether the kernel dropped a datagram where it came."""
+        drops = self._drops.get((sent["flow"],))
+        if drops is None:
+            return False
+        came, _, netns, _ = arrival
+        after = slice(drops.since(came), drops.upto(came + _SAME_NS))
+        return bool((_same(drops, after, sent) & (drops.columns["netns"][after] == netns)).any())
 
     def dropped(self, sender: int, begin: int, until: int | None, there: UdpLedger) -> Drop | None:
         """Where the kernels dropped a datagram that a thread sent after ``begin``.
@@ -221,24 +254,29 @@ class UdpLedger:
         for row in range(last, sends.since(begin) - 1, -1):
             sent = sends.row(row)
             given = int(sends.ts[row])
-            if sent["fragment_offset"] or not self._is_the_only(sent, given):
-                continue
-            for ledger in {id(self): self, id(there): there}.values():
-                drops = ledger._drops.get((sent["flow"],))
-                if drops is None:
-                    continue
-                near = slice(drops.since(given - _SAME_NS), drops.upto(given + _SAME_NS))
-                found = near.start + np.flatnonzero(_same(drops, near, sent))
-                if len(found):
-                    columns = {name: int(each[found[-1]]) for name, each in drops.columns.items()}
-                    at_sender = ledger is self and columns["netns"] == sent["netns"]
-                    reason, _, function = ledger._texts[columns["text"]].partition(" ")
-                    return Drop(at_sender, reason, function)
+            drop = None if sent["fragment_offset"] else self.drop_of(sent, given, there)
+            if drop is not None:
+                return drop
         return None
 
-    def _arrivals(
-        self, sent: dict[str, int], since: int, hop: Hop
-    ) -> Iterator[tuple[int, int, int, int]]:
+    def drop_of(self, sent: dict[str, int], given: int, there: UdpLedger) -> Drop | None:
+        """Where the kernels dropped a datagram; None: nowhere that is known."""
+        if not self._is_the_only(sent, given):
+            return None
+        for ledger in {id(self): self, id(there): there}.values():
+            drops = ledger._drops.get((sent["flow"],))
+            if drops is None:
+                continue
+            near = slice(drops.since(given - _SAME_NS), drops.upto(given + _SAME_NS))
+            found = near.start + np.flatnonzero(_same(drops, near, sent))
+            if len(found):
+                columns = {name: int(each[found[-1]]) for name, each in drops.columns.items()}
+                at_sender = ledger is self and columns["netns"] == sent["netns"]
+                reason, _, function = ledger._texts[columns["text"]].partition(" ")
+                return Drop(at_sender, reason, function)
+        return None
+
+    def arrivals(self, sent: dict[str, int], since: int, hop: Hop) -> Iterator[Arrival]:
         """When a datagram came here, was in a socket that the thread then read from, and where.
 
         And when the thread read from it last. The last first.
@@ -270,9 +308,7 @@ class UdpLedger:
         near = slice(rows.since(given - _SAME_NS), rows.upto(given + _SAME_NS))
         return int(np.count_nonzero(_same(rows, near, sent))) == 1
 
-    def _way(
-        self, sent: dict[str, int], given: int, arrival: tuple[int, int, int, int], apart: int
-    ) -> _Way | None:
+    def way(self, sent: dict[str, int], given: int, arrival: Arrival, apart: int) -> Way | None:
         """None where another datagram was the same, or it is not known when it left."""
         came, ready, netns, read = arrival
         if not self._is_the_only(sent, given):
@@ -285,10 +321,10 @@ class UdpLedger:
         if not own:
             return None
         gone, by = int(rows.ts[own[-1]]), int(rows.columns["tid"][own[-1]])
-        return _Way(sent, given, gone, by, came, ready, netns, read)
+        return Way(sent, given, gone, by, came, ready, netns, read)
 
 
-def _mark(sent: dict[str, int]) -> Mark:
+def mark(sent: dict[str, int]) -> Mark:
     """What a datagram is known by."""
     fragment = sent["fragment_id"] if sent["fragments_follow"] else None
     return Mark(UDP, sent["source_port"], sent["port"], sent["content"], sent["bytes"], fragment)

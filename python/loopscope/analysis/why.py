@@ -22,6 +22,7 @@ from loopscope.analysis.critical_path import (
 )
 from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
 from loopscope.analysis.hop_decomposition import Link, LinkEvents, Passage
+from loopscope.analysis.item_datagrams import ItemDatagrams
 from loopscope.analysis.kernel_causes import Kernels, WhyPart, fitted
 from loopscope.analysis.ledger import Hop
 from loopscope.analysis.link_packets import LinkPackets
@@ -37,7 +38,9 @@ from loopscope.analysis.socket_stamps import SocketStamps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loopscope.analysis.ledger import Sending
     from loopscope.analysis.messages import Messages, Rows
+    from loopscope.analysis.scheduling import Scheduling
     from loopscope.analysis.verdict import Verdict
     from loopscope.timeline import Run
 
@@ -135,6 +138,7 @@ class _Explained:
         self._routers = routers(run)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
         self._network = Network(run, self._kernels.name_of)
+        self._item_datagrams = ItemDatagrams(run)
         self._losses = Losses(experiment, messages, self._network, self._links)
         self._counted = hosts_of(run, counted.TABLE)
         self._counts: dict[tuple[int, str], tuple[counted.Counts, Connections]] = {}
@@ -158,10 +162,19 @@ class _Explained:
 
     def _loss(self, row: int, repeat: int, hop: tuple[int, int]) -> str:
         at = int(self._messages.ts[hop[0]][row])
-        host, sender, counter, until, _ = self._places[hop[0]][repeat, at]
+        place = self._places[hop[0]][repeat, at]
+        host, sender, counter, until, _ = place
         kernel = self._kernels.of(repeat, host)
         begin = at if kernel is None or counter is None else kernel.time_of(counter)
-        return self._losses.between(row, hop, host, sender, (begin, until))
+        of_item = None if kernel is None else self._sendings(hop, repeat, place, kernel)
+        return self._losses.between(row, hop, host, sender, (begin, until), of_item)
+
+    def _sendings(
+        self, hop: tuple[int, int], repeat: int, place: Place, kernel: Scheduling
+    ) -> tuple[Sending, ...] | None:
+        """The datagrams of an item, see `Hop`, which began the hop at a place."""
+        events = self._messages.path.events
+        return self._item_datagrams.of((events[hop[0]], events[hop[1]]), repeat, place, kernel)
 
     def _hop(self, row: int, repeat: int, hop: tuple[int, int]) -> WhyHop:
         messages = self._messages
@@ -191,10 +204,11 @@ class _Explained:
         here = kernels[0] is scheduling
         carried = None
         if kernels[0] is not None and sender is not None:
-            of_ends = Hop(sender, receiver, begin, ends[0].next, end, err)
+            of_item = self._sendings(hop, repeat, ends[0], kernels[0])
+            of_ends = Hop(sender, receiver, begin, ends[0].next, end, err, of_item)
             carried = self._network.carried(repeat, link, of_ends, packets=self._packets)
-            of_packets = ("tcp", "udp")
-            if any(each.lost(kind, begin, end) for each in kernels if each for kind in of_packets):
+            needed = self._network.needed(of_ends)
+            if any(each.lost(kind, begin, end) for each in kernels if each for kind in needed):
                 carried = None
         if carried is not None and link in self._links.links:
             # On the receiver's time line, as the stamps of links are.

@@ -8,16 +8,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use loopscope_stm::NewItem;
-use loopscope_stm_shared::now_ns;
+use loopscope_stm_shared::{HomeEnd, now_ns};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
-use crate::datagrams::packet::{LONGEST, read_acknowledged};
+use crate::datagrams::packet::{LONGEST, parts_of, read_acknowledged};
 use crate::datagrams::sender::Sender;
 use crate::datagrams::{Address, await_any, next_datagram};
 use crate::transport::LOOK_EVERY;
 
 /// The datagrams of one connection.
-pub(crate) struct Outgoing {
+pub(crate) struct Outgoing<'a> {
+    end: &'a HomeEnd,
     socket: UdpSocket,
     token: u64,
     lifespan_ns: i64,
@@ -26,24 +27,25 @@ pub(crate) struct Outgoing {
     woken: OwnedFd,
 }
 
-impl Outgoing {
+impl<'a> Outgoing<'a> {
     /// To the mirror at the other end of a connection, which takes them at `to`, with so many items that
     /// wait at most.
     ///
     /// # Errors
     /// The system refuses.
     pub(crate) fn new(
+        end: &'a HomeEnd,
         stream: &TcpStream,
         to: Address,
         lifespan: Duration,
         most_waiting: usize,
-    ) -> io::Result<Outgoing> {
+    ) -> io::Result<Outgoing<'a>> {
         let socket = UdpSocket::bind(SocketAddr::new(stream.local_addr()?.ip(), 0))?;
         socket.connect(SocketAddr::new(stream.peer_addr()?.ip(), to.port))?;
         let lifespan_ns = i64::try_from(lifespan.as_nanos()).unwrap_or(i64::MAX);
         let woken = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let sender = Mutex::new(Sender::new(most_waiting));
-        Ok(Outgoing { socket, token: to.token, lifespan_ns, sender, woken })
+        Ok(Outgoing { end, socket, token: to.token, lifespan_ns, sender, woken })
     }
 
     /// Sends an item; its number, and that of one that is given up for it.
@@ -91,6 +93,8 @@ impl Outgoing {
         let mut datagram = Vec::with_capacity(LONGEST);
         while let Some((part, bytes)) = sender.next(now_ns()) {
             part.write(self.token, bytes, &mut datagram);
+            let (item, length) = (part.item, datagram.len() as u32);
+            self.end.sends_datagram(item.time, part.part, parts_of(item.length), length);
             match self.socket.send(&datagram) {
                 Ok(_) => (),
                 // Nobody is there, or there is no room: it is sent again as if it had been lost.
