@@ -64,7 +64,7 @@ class Items:
 
 
 def went(found: Carried | None) -> tuple[int, int, int, tuple[Held, ...]]:
-    """Which content made an item whole, when it left and came, and what had held it."""
+    """The content that made an item whole, when it left and came, and what had held it."""
     assert found is not None
     return found.last.mark + (1 << 63), found.sent, found.came, found.held
 
@@ -293,3 +293,18 @@ def test_each_item_is_whole_with_the_last_of_the_first_arrivals_of_its_parts(
         else:
             came, content = max(parts.values())
             assert went(found)[::2] == (content, came)
+
+
+@pytest.mark.parametrize("behind", [-40_000, 40_000])
+def test_the_clocks_of_two_kernels_may_be_apart(behind: int) -> None:
+    """By a clock that is behind, a datagram comes before it was sent."""
+    items, far = Items(), Ledger()
+    contents = [items.sends(100_000 * (1 + part), 5, part, 2) for part in range(2)]
+    again = items.sends(400_000, 5, 1, 2, tid=RESENDER)
+    for content, ts, size in ((contents[0], 105_000, LONG), (again, 405_000, SHORT)):
+        far.arrived(ts - behind, content, length=size, bytes=size)
+        far.read(ts - behind + 400)
+    hop = items.hop(5, end=406_000 - behind)._replace(apart=50_000)
+    held = (Held(201_000, 401_000, AGAIN),)
+    found = carried(hop, items.ledger.made(), far.made(), packets=False)
+    assert went(found) == (again, 401_500, 405_000 - behind, held)

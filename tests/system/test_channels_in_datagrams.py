@@ -152,6 +152,11 @@ def test_an_item_is_followed_by_its_own_datagrams(machine: Machine) -> None:
     came = run.relation("link.enqueued").join(packets, link).filter('"from" = 0').order("ts")
     for item, ts in came.project("id, ts").fetchall():
         on_link[item].append(ts)
+    recorded: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for item, *part in run.relation("frames.datagram").project("id, part, bytes").fetchall():
+        recorded[item].append((part[0], part[1]))
+    parts_of = run.relation("frames.datagram").project("parts").distinct().fetchall()
+    assert parts_of == [(22,)]
     told = machine.ask("why", "runs/loop/latest", "--worst", "1000", "--packets")
     messages = [json.loads(line) for line in told.stdout.splitlines()]
     assert {each["id"] for each in messages} == set(received), told.stderr
@@ -171,13 +176,17 @@ def test_an_item_is_followed_by_its_own_datagrams(machine: Machine) -> None:
             continue
         at_link = [each for each in packets if each.get("link") and each["came"]]
         own = [sent[item] + each["after_ns"] for each in at_link]
+        assert len(on_link[item]) == len(recorded[item])
+        # Each part has a token, a number and a head before the item's bytes.
+        lengths = dict(recorded[item])
+        assert sorted(lengths) == list(range(22)) and sum(lengths.values()) == BYTES + 64 * 22
         expected = [ts for ts in on_link[item] if ts <= received[item]]
         near = 2 * hop["err_ns"] + 1_000
         assert len(own) == len(expected), item
         assert all(abs(at - ts) <= near for at, ts in zip(own, expected, strict=True)), item
-        first = {each["first"]: each["bytes"] for each in packets if each["came"]}
-        # All parts, each behind the token, the number and the head.
-        assert sum(first.values()) == BYTES + 64 * len(first) and len(first) == 22
+        came_at = {each["first"]: each["bytes"] for each in packets if each["came"]}
+        places = [sum(lengths[part] for part in range(upto)) for upto in range(22)]
+        assert came_at == dict(zip(places, (lengths[part] for part in range(22)), strict=True))
         if any(each.get("lost") for each in packets):
             lossy += 1
             again = "sent again, as it was taken for lost; the emulated link h1 → h2 lost it"
