@@ -19,7 +19,9 @@ TYPES = json.loads(
     # The Rust string has the same escapes as one of JSON, but for lines that go on.
     '"'
     + re.search(  # type: ignore[union-attr]
-        r'const TYPES: &str = "\\\n(.*?)";', (TESTS / "specification.rs").read_text(), re.DOTALL
+        r'const TYPES: &str = "\\\n(.*?)";',
+        (TESTS / "all" / "specification.rs").read_text(),
+        re.DOTALL,
     )
     .group(1)
     .replace("\n", "\\n")

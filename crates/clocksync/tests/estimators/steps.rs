@@ -1,20 +1,13 @@
 //! Steps of a clock that are smaller than the hard interval, in virtual time, against the truth: they
 //! contradict no message, and the hard bound holds all the same.
 
-#![allow(dead_code, reason = "what scenarios have besides is for other tests")]
-
-#[path = "scenario/mod.rs"]
-mod scenario;
-#[path = "scenario/score.rs"]
-mod score;
-
+use crate::scenario::{self, Network, QUIET, Random, Scenario};
+use crate::score::{HEAD, Scored, score};
 use loopscope_clocksync::Span;
 use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::offline::{Cause, DEFAULT_WANDER, solve};
 use loopscope_clocksync::online::{Online, What};
 use loopscope_time::{Counter, Frequency};
-use scenario::{Network, QUIET, Random, Scenario};
-use score::{HEAD, Scored, score};
 
 const NETWORKS: [Network; 4] = [Network::Idle, Network::Loaded, Network::Cold, Network::ColdBusy];
 /// What a path adds to the network's own delays, ns: far more than these scatter, and not; with two

@@ -1,12 +1,10 @@
 //! A full disk: what it has no room for is counted, and the recording goes on.
 
-mod lab;
-
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use lab::{Lab, Small, Trace};
+use crate::lab::{self, Lab, Small, Trace};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{Collector, LossReport, MAIN, StreamSpec};
 

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use any_layout::{BEGIN, damaged, metadata, packet, read, stream, write};
+use crate::any_layout::{BEGIN, damaged, metadata, packet, read, stream, write};
 use loopscope_timeline::{ImportError, import};
-
-#[path = "lab/any_layout.rs"]
-mod any_layout;
 
 #[test]
 fn both_byte_orders_come_in_alike() {

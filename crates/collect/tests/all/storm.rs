@@ -3,8 +3,6 @@
 //!
 //! `LOOPSCOPE_SOAK=1` runs 2000 of them and stores the result in `tests/soak-results/storm.json`.
 
-mod lab;
-
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lab::{Lab, Trace};
+use crate::lab::{self, Lab, Trace};
 use loopscope_collect::stream::{Choice, Filter, Kind};
 use loopscope_collect::{Cause, LossReport, MAIN, Predicate, StreamSpec};
 

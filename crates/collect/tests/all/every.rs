@@ -1,13 +1,11 @@
 //! Each entity of the header arrives in the trace as what it means, for our reader and for
 //! babeltrace2.
 
-mod lab;
-
 use std::path::Path;
 use std::process::Command;
 
-use lab::Field::{self, Buckets, Bytes, Float, Signed, Unsigned};
-use lab::{Lab, Trace};
+use crate::lab::Field::{self, Buckets, Bytes, Float, Signed, Unsigned};
+use crate::lab::{self, Lab, Trace};
 use loopscope_collect::StreamSpec;
 use loopscope_ctf::Kind;
 

@@ -1,7 +1,5 @@
 //! Events that are recorded after the instant that they are of: the tables have the instant.
 
-mod lab;
-
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +8,7 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use loopscope_ctf::{FieldType, StreamClass};
 use loopscope_timeline::{Summary, Timeline};
 
-use lab::{Written, event, ints, metadata, packets_of, plain, read};
+use crate::lab::{Written, event, ints, metadata, packets_of, plain, read};
 
 const FIELDS: [(&str, FieldType); 4] = [
     ("number", FieldType::U64),

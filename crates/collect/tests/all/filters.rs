@@ -1,13 +1,11 @@
 //! Filters of many call sites, filters that are changed over and over, and what happens where there
 //! is no place for them: no hit is lost without being counted.
 
-mod lab;
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use lab::Lab;
+use crate::lab::{self, Lab};
 use loopscope_collect::stream::Filter;
 use loopscope_collect::{LossReport, Predicate, StreamSpec};
 

@@ -1,11 +1,9 @@
 //! Several streams at once, filters, flight recorders: each has its own output and its own account.
 
-mod lab;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab::{Lab, Trace};
+use crate::lab::{self, Lab, Trace};
 use loopscope_collect::stream::{Choice, Filter, Kind};
 use loopscope_collect::{Cause, LossReport, Losses, MAIN, Predicate, StreamSpec};
 

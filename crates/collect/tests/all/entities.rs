@@ -1,13 +1,11 @@
 //! What is read from a program's file is what the program says of itself when it runs.
 
-mod lab;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use lab::Lab;
+use crate::lab::{self, Lab};
 use loopscope_collect::entities::{self, Buckets, EntitySite, Error};
 use loopscope_collect::{RUNTIME_DIR, StreamSpec};
 use loopscope_trace::event;

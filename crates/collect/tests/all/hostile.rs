@@ -2,14 +2,12 @@
 //! all other programs, and says what it does not know; it reads and writes nothing else than
 //! before.
 
-mod lab;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::{Lab, Steady, Trace};
+use crate::lab::{self, Lab, Steady, Trace};
 use loopscope_collect::{Collector, LossReport, MAIN, StreamSpec, entities};
 
 /// nobody

@@ -1,11 +1,9 @@
 //! A message that takes longer than its path's deadline triggers a flight recorder, long before the
 //! sub-buffer that it is in is complete.
 
-mod lab;
-
 use std::time::Duration;
 
-use lab::Lab;
+use crate::lab::{self, Lab};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{Cause, Collector, Deadline, Departure, Point, Role, StreamSpec, Trigger};
 use loopscope_time::Counter;

@@ -1,13 +1,11 @@
 //! Recording programs that run already, and changing what is recorded meanwhile.
 
-mod lab;
-
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use lab::{Lab, Steady, Trace};
+use crate::lab::{self, Lab, Steady, Trace};
 use loopscope_collect::stream::{Choice, Filter, Kind};
 use loopscope_collect::{Collector, LossReport, MAIN, Predicate, StreamSpec};
 use loopscope_trace::layout::{Control, Ring, Stream, TAKEN};

@@ -1,13 +1,11 @@
 //! `emitted = recorded + dropped`, exactly, whatever happens to the program.
 
-mod lab;
-
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use lab::{Lab, Trace};
+use crate::lab::{self, Lab, Trace};
 use loopscope_collect::{ClockMap, Collector, LossReport, MAIN, StreamSpec};
 use loopscope_ctf::packet::{RECORD, RECORDS};
 use loopscope_time::Counter;

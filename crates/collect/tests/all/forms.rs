@@ -1,13 +1,11 @@
 //! Every form of the header and of the Rust macro is recorded with its values, once.
 
-mod lab;
-
 use std::path::Path;
 use std::process::Output;
 
-use lab::Field;
-use lab::Field::{Float, Signed, Unsigned};
-use lab::{Event, Lab, Trace};
+use crate::lab::Field;
+use crate::lab::Field::{Float, Signed, Unsigned};
+use crate::lab::{self, Event, Lab, Trace};
 use loopscope_collect::{RUNTIME_DIR, StreamSpec, stream};
 
 /// Runs a program with all but the group `off` enabled.

@@ -1,11 +1,9 @@
 //! Little memory for the programs' buffers: as much is recorded as there is room for, every other
 //! hit is a counted drop, and what helps is said.
 
-mod lab;
-
 use std::collections::BTreeMap;
 
-use lab::{Lab, Small, Trace};
+use crate::lab::{self, Lab, Small, Trace};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{LossReport, StreamSpec};
 

@@ -1,7 +1,5 @@
 //! Many streams, large ones and damaged ones: every record comes out, in order, or is said to be lost.
 
-mod lab;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +11,7 @@ use loopscope_ctf::{FieldType, Packets};
 use loopscope_time::{ClockMap, Counter, Epoch, GlobalNs};
 use loopscope_timeline::{HostClock, Summary, Timeline};
 
-use lab::{Written, event, ints, knot, metadata, packets, packets_of, plain, read};
+use crate::lab::{Written, event, ints, knot, metadata, packets, packets_of, plain, read};
 
 /// Pseudo-random numbers.
 struct Random(u64);

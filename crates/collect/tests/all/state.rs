@@ -1,12 +1,10 @@
 //! Counters and histograms: what is logged, and the last state, which the collector writes.
 
-mod lab;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use lab::{Event, Field, Lab, Trace};
+use crate::lab::{self, Event, Field, Lab, Trace};
 use loopscope_collect::{LossReport, MAIN, StreamSpec};
 use loopscope_ctf::{Buckets, Kind};
 

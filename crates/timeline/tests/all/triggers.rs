@@ -1,7 +1,5 @@
 //! Triggers of flight recorders are on the time line as events of the same counter are.
 
-mod lab;
-
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +9,7 @@ use arrow_array::types::Int64Type;
 use loopscope_time::{Bound, ClockMap, Counter, Epoch, GlobalNs};
 use loopscope_timeline::{HostClock, Summary, Timeline};
 
-use lab::{event, ints, knot, metadata, packets, plain, read};
+use crate::lab::{event, ints, knot, metadata, packets, plain, read};
 
 /// A host with an event at each of the counters.
 fn host(dir: &Path, counters: &[u64]) {

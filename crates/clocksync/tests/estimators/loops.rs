@@ -1,17 +1,12 @@
 //! Loops of three hosts in virtual time: h2 and h3 follow h1, and h3 probes h2 too.
 
-#![allow(dead_code, reason = "what scenarios have besides is for other tests")]
-
-#[path = "scenario/mod.rs"]
-mod scenario;
-
+use crate::scenario::{Asymmetry, Follower, HZ, Network, QUIET, Scenario, frequency};
 use loopscope_clocksync::Span;
 use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::loops::{Edge, Reckoning, Residual, Survey};
 use loopscope_clocksync::offline::{CLAIM, DEFAULT_WANDER, Solution, solve};
 use loopscope_clocksync::online::Online;
 use loopscope_time::Counter;
-use scenario::{Asymmetry, Follower, HZ, Network, QUIET, Scenario, frequency};
 
 const FORWARD: Asymmetry = Asymmetry { ns: 100e3, since: 0.0 };
 

@@ -4,18 +4,13 @@
 //! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test
 //! virtual_time`, and read the difference.
 
-#[path = "scenario/mod.rs"]
-mod scenario;
-#[path = "scenario/score.rs"]
-mod score;
-
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::scenario::{Network, SCENARIOS, Scenario};
+use crate::score::{HEAD, Scored, score};
 use loopscope_clocksync::offline::{CLAIM, Cause};
 use loopscope_clocksync::online::What;
-use scenario::{Network, SCENARIOS, Scenario};
-use score::{HEAD, Scored, score};
 
 const SEED: u64 = 20_071_213;
 const INSTANTS: usize = 100_000;

@@ -1,12 +1,10 @@
 //! The collector is killed and another one takes its recording up: nothing twice, nothing lost.
 
-mod lab;
-
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lab::{Lab, Steady};
+use crate::lab::{self, Lab, Steady};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{Collector, MAIN, Predicate, StreamSpec};
 

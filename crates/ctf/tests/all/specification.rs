@@ -4,7 +4,7 @@
 
 use loopscope_ctf::tsdl::Trace;
 
-const CASES: &str = include_str!("specification.txt");
+const CASES: &str = include_str!("../specification.txt");
 
 const TYPES: &str = "\
 typealias integer { size = 8; align = 8; signed = false; } := u8;

@@ -1,7 +1,5 @@
 //! Tables hold exactly what the streams hold, on the global time line, in order.
 
-mod lab;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -16,7 +14,7 @@ use loopscope_ctf::{Buckets, EventClass, FieldType, Kind, Packets};
 use loopscope_time::{Bound, ClockMap, Counter, Epoch, GlobalNs, Knot};
 use loopscope_timeline::{ClockEvent, ForeignReading, HostClock, Summary, Timeline};
 
-use lab::{Written, event, ints, knot, metadata, packets, plain, read};
+use crate::lab::{Written, event, ints, knot, metadata, packets, plain, read};
 
 /// A class of a kind that has fields of its own.
 fn entity(id: u16, name: &str, kind: Kind) -> EventClass {

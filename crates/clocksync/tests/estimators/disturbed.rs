@@ -1,11 +1,7 @@
 //! Disturbances of a counter that somebody sees who watches it, in virtual time, against the truth:
 //! what was known ends with them, in both estimators, whether messages show them or not.
 
-#![allow(dead_code, reason = "what scenarios have besides is for other tests")]
-
-#[path = "scenario/mod.rs"]
-mod scenario;
-
+use crate::scenario::{Follower, HZ, QUIET, Scenario, at, frequency};
 use loopscope_clocksync::Span;
 use loopscope_clocksync::counter::{CounterEvent, Disturbance};
 use loopscope_clocksync::exchange::Exchange;
@@ -13,7 +9,6 @@ use loopscope_clocksync::offline::{Cause, DEFAULT_WANDER, SolveError, solve_betw
 use loopscope_clocksync::online::{Online, What};
 use loopscope_clocksync::state::Status;
 use loopscope_time::Counter;
-use scenario::{Follower, HZ, QUIET, Scenario, at, frequency};
 
 const AT_S: f64 = 5.0;
 

@@ -3,14 +3,12 @@
 //!
 //! `LOOPSCOPE_SOAK=1` draws 20 000 cases instead of 60.
 
-mod lab;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lab::Lab;
+use crate::lab::{self, Lab};
 use loopscope_collect::stream::{Filter, Kind};
 use loopscope_collect::{
     Cause, ClockMap, Collector, Deadline, LossReport, Point, Predicate, ProcessLoss, StreamSpec,

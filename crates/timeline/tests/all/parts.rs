@@ -1,8 +1,6 @@
 //! A stream file at a time: the parts hold what the merged tables hold, and what is said of them is
 //! the same.
 
-mod lab;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +15,7 @@ use loopscope_timeline::{
     SolvedHost, Summary,
 };
 
-use lab::{Written, event, ints, knot, metadata, packets_of, plain, read};
+use crate::lab::{Written, event, ints, knot, metadata, packets_of, plain, read};
 
 /// Two hosts with three stream files each, whose stamps tie; one is damaged, one account has drops,
 /// and the sites of an entity have other fields on each host.

@@ -1,0 +1,6 @@
+//! The core in virtual time: what RFCs ask, hostile networks and peers.
+
+mod conformance;
+mod connections;
+mod hostile;
+mod network;
