@@ -135,7 +135,9 @@ async fn a_descendant_that_left_the_process_group_is_asked_to_end_too() {
         return controller::skipped("no cgroup can be made");
     }
     let left = "trap 'echo left; exit' TERM; echo up; while :; do sleep 0.01; done";
-    let script = "trap 'echo asked' TERM; setsid sh -c \"$0\" & wait; wait; wait; wait";
+    // It is there when it is asked, although the other one may have ended before.
+    let script = "trap 'echo asked; asked=1' TERM; setsid sh -c \"$0\" & \
+                  until [ \"$asked\" ]; do wait; done; wait; wait; wait";
     client.start(start("a", &["sh", "-c", script, left], Rule::Line("up".into()))).await.unwrap();
     let mut watcher = Watcher::of(&mut client).await;
     watcher.until_ready("a").await;
