@@ -1,13 +1,13 @@
 # make demo   installs what is missing, builds, runs experiments/pipeline.yaml
-# make test   installs what is missing, builds, runs the tests
+# make test   installs what is missing, builds, runs the core of the tests
 # make help   lists the targets
 
 PREFIX ?= .venv
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 
-# `make test` draws the same cases every time; `make soak` draws new ones.
-test: export PROPTEST_RNG_SEED = 20071213
+# They draw the same cases every time; `make soak` draws new ones.
+test test-all: export PROPTEST_RNG_SEED = 20071213
 
 PYTHON := .venv/bin/python
 WHEELS := build/wheels
@@ -46,7 +46,7 @@ PACKED := $(STAGE)/.done
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build install dist demo test soak lint docs bench clean
+.PHONY: help setup setup-test build install dist demo test test-all soak lint docs bench clean
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 \t/'
@@ -119,17 +119,23 @@ demo: build ## runs the distributed pipeline and says where its report is
 
 # Most tests wait for experiments that run in real time, so two at a time. The tests of a file run
 # one after the other, since they share what it has recorded; the longest files begin first.
-test: ## runs all tests; those that need root say so where they skip
+test: ## runs the core of the tests
+test-all: ## runs all tests, as CI does; those that need root say so where they skip
+# Tests that take long are marked: in Rust as ignored, in Python as `full`.
+test: QUICK = RUSTC=$(CURDIR)/scripts/rustc-quick-tests
+test: PYTEST_CORE = -m "not full"
+test-all: CARGO_ALL = -- --include-ignored
+test test-all:
 	@# What tests need is installed while the compiler works.
 	@$(MAKE) --no-print-directory -j2 setup-test $(RELEASE)/loopscope-host
 	@$(MAKE) --no-print-directory build
-	cargo test --release --locked --workspace --exclude loopscope-python
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --junit-xml=build/pytest.xml
+	$(QUICK) cargo test --release --locked --workspace --exclude loopscope-python $(CARGO_ALL)
+	$(PYTHON) -m pytest $(PYTEST_CORE) -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --junit-xml=build/pytest.xml
 
 soak: setup-test build ## the tests with their full counts; results under tests/soak-results
 	@mkdir -p tests/soak-results
 	LOOPSCOPE_SOAK=1 PROPTEST_CASES=20000 cargo test --release --locked --workspace --exclude loopscope-python \
-	  > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
+	  -- --include-ignored > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
 	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --durations=0 --junit-xml=tests/soak-results/pytest.xml
 
 lint: setup-test $(PROTO_PYTHON) ## formatting, warnings, types, dependency rules, wording
@@ -143,6 +149,7 @@ lint: setup-test $(PROTO_PYTHON) ## formatting, warnings, types, dependency rule
 	$(PYTHON) scripts/check_copies.py
 	$(PYTHON) scripts/check_cycles.py
 	$(PYTHON) scripts/check_words.py
+	$(PYTHON) scripts/check_core.py
 
 docs: setup-test build ## builds the documentation site into build/docs, to be read offline
 	NO_MKDOCS_2_WARNING=true .venv/bin/mkdocs build --quiet

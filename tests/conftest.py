@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Generator
 from math import inf
 from pathlib import Path
@@ -18,8 +19,6 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIST = Path(__file__).with_name("allowed-skips.txt")
-
-
 DURATIONS = Path(__file__).with_name("durations.json")
 
 
@@ -28,9 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     New files, which may be long, come before them.
     """
-    seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    seconds: Counter[str] = Counter()
+    for each in json.loads(DURATIONS.read_text(encoding="utf-8")).values():
+        seconds.update(each)
     root = DURATIONS.parents[1]
-    items.sort(key=lambda item: -seconds.get(item.path.relative_to(root).as_posix(), inf))
+    files = {item: item.path.relative_to(root).as_posix() for item in items}
+    items.sort(key=lambda item: -seconds[files[item]] if files[item] in seconds else -inf)
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.user_properties.append(("full", True))
 
 
 def _glob(text: str) -> re.Pattern[str]:

@@ -108,6 +108,7 @@ class Schedule:
             self.part(channel, kind, event)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_parts_are_as_long_as_they_were_and_are_all_of_the_time(tmp_path, seed, inside):

@@ -46,6 +46,7 @@ def is_right(planted: Planted, found: list[Candidate]) -> bool:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_planted_pattern_is_found_first(kind: str) -> None:
     wrong, several = [], []
@@ -62,6 +63,7 @@ def test_a_planted_pattern_is_found_first(kind: str) -> None:
     assert len(several) <= max(1, MISSED * count), several
 
 
+@pytest.mark.full
 def test_noise_shows_nothing_certain() -> None:
     told = []
     for seed in range(NOISE):
@@ -91,6 +93,7 @@ def pairs(kinds: tuple[str, str], first: int, count: int) -> Iterator[tuple[int,
                 return
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kinds", PAIRS, ids="-and-".join)
 def test_two_patterns_are_both_found_once(kinds: tuple[str, str]) -> None:
     wrong = []
@@ -118,6 +121,7 @@ def decoys(seed: int) -> dict[str, Floats]:
     return {"drift": drift, "single": single, "irregular": irregular, "end": late_in_the_end}
 
 
+@pytest.mark.full
 def test_decoys_are_no_findings() -> None:
     for seed in range(cases(5, 100)):
         for name, times in decoys(seed).items():

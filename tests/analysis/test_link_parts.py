@@ -24,6 +24,8 @@ from loopscope.analysis.messages import read_messages
 from loopscope.analysis.scheduling import IDLE
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 SENDER, RECEIVER, HOG, ROUTER = 10, 20, 30, 50
 LINK = ("h1", "h2")
 

@@ -29,6 +29,8 @@ from loopscope.experiment import (
 from loopscope.experiment.measures import SAMPLING
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 HOSTS = [Host("h1", True, 0, None), Host("h2", False, 9, None), Host("h3", False, 9, None)]
 COUNTS = {"count": "used", "lost": "lost", "superseded": "superseded", "duplicates": "duplicates"}
 TIMES = ("min", "p50", "max", "age", "jitter")

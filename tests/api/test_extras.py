@@ -14,6 +14,8 @@ import pytest
 import loopscope
 from loopscope.extras import EXTRAS
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "graph"))
 

@@ -58,6 +58,7 @@ def test_c_and_cplusplus(compiler: list[str], tmp_path: Path) -> None:
     check([build(compiler, tmp_path / "clock")], tmp_path / "page")
 
 
+@pytest.mark.full
 def test_rust(tmp_path: Path) -> None:
     build = ["cargo", "build", "--release", "--locked", "-q", "-p", "loopscope-clock"]
     made = subprocess.run(
@@ -76,6 +77,7 @@ def test_python(tmp_path: Path) -> None:
     check([sys.executable, "-c", PYTHON], tmp_path / "page")
 
 
+@pytest.mark.full
 def test_aarch64(tmp_path: Path) -> None:
     """By Debian's cross compiler and qemu's user mode."""
     compiler, emulator = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 # Attributes whose address a browser loads by itself; a link's is loaded only by a click.
 LOADED = {"src", "srcset", "data", "poster"}

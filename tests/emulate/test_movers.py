@@ -133,6 +133,7 @@ def test_datagrams_arrive_intact_in_order_and_not_early(network: Make, mover: st
     assert segment["reordered"] == 0
 
 
+@pytest.mark.full
 def test_what_is_lost_is_counted(network: Make, mover: str) -> None:
     net = network(2)
     loss = {"kind": "periodic", "every": 10}
@@ -157,6 +158,7 @@ def test_what_is_lost_is_counted(network: Make, mover: str) -> None:
     assert segment["dropped"]["loss"] - others <= dropped <= segment["dropped"]["loss"]
 
 
+@pytest.mark.full
 def test_multicast_goes_over_each_receivers_link(network: Make, mover: str) -> None:
     net = network(3)
     delays = {"h2": 2_000_000, "h3": 40_000_000}
@@ -221,6 +223,7 @@ def test_tcp_connects_and_its_bytes_arrive(network: Make, mover: str) -> None:
     assert (segment["out"]["bytes"] - 1514 * 64) * 8 / seconds <= 400e6
 
 
+@pytest.mark.full
 def test_a_flipped_bit_is_noticed(network: Make, mover: str) -> None:
     """By the receiver's checksums: nothing that is wrong arrives, and everything else does."""
     net = network(2)
@@ -265,6 +268,7 @@ TAG_LISTENER = """
 """
 
 
+@pytest.mark.full
 def test_tagged_frames_keep_their_tag(network: Make, mover: str) -> None:
     net = network(2)
     router = net.emulate(net.document(mover, [link("h1", "h2"), link("h2", "h1")]))
@@ -299,6 +303,7 @@ LISTENER = """
 """
 
 
+@pytest.mark.full
 def test_frames_for_the_ends_of_a_cable_go_no_farther(network: Make, mover: str) -> None:
     """01:80:c2:00:00:00 to :0f are not forwarded by a bridge, and counted."""
     net = network(2)
@@ -326,6 +331,7 @@ def packets_in(net: Network) -> int:
     return sum(s["in"]["packets"] for s in segments({"links": links}, "h1", "h2"))
 
 
+@pytest.mark.full
 def test_what_a_device_does_not_take_while_it_is_down_is_lost(network: Make, mover: str) -> None:
     """Such packets neither count as sent nor arrive once the device is up again."""
     net = network(2)
@@ -350,6 +356,7 @@ def test_what_a_device_does_not_take_while_it_is_down_is_lost(network: Make, mov
     assert segment["dropped"]["moving"] >= 600
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_of_a_router(network: Make, mover: str, ending: signal.Signals) -> None:
     net = network(2)
@@ -380,6 +387,7 @@ def shown(net: Network) -> list[dict[str, object]]:
     return list(json.loads(result.stdout))
 
 
+@pytest.mark.full
 def test_links_are_shown_and_changed_while_they_carry(network: Make, mover: str) -> None:
     net = network(2)
     router = net.emulate(net.document(mover, [link("h1", "h2", delay_ns=1_000_000)]))
@@ -433,6 +441,7 @@ def test_mistakes_are_named(network: Make) -> None:
         assert expected in errors and "panicked" not in errors, errors
 
 
+@pytest.mark.full
 def test_large_frames_are_the_other_movers(network: Make) -> None:
     """AF_XDP has no room for them: `auto` says so and takes the other one, which carries them."""
     net = network(2)
@@ -447,6 +456,7 @@ def test_large_frames_are_the_other_movers(network: Make) -> None:
     assert "MTU" in report["why"] or movers()["xdp"]
 
 
+@pytest.mark.full
 def test_it_takes_part_in_an_experiment(network: Make, mover: str) -> None:
     """Told of its links by the agent, in every phase; steps begin with the measured one."""
     net = network(2)
@@ -471,6 +481,7 @@ def test_it_takes_part_in_an_experiment(network: Make, mover: str) -> None:
     assert after["delay_ns"]["min"] >= 30_000_000
 
 
+@pytest.mark.full
 def test_every_packets_way_is_in_the_trace(network: Make) -> None:
     """By the number that stands at the beginning of its payload."""
     if shutil.which("babeltrace2") is None:
@@ -524,6 +535,7 @@ def test_every_packets_way_is_in_the_trace(network: Make) -> None:
     assert numbered.keys() <= went
 
 
+@pytest.mark.full
 def test_an_experiment_hears_why_there_is_no_router(network: Make) -> None:
     net = network(2)
     document = net.document("tap", [link("h1", "h7")], phases=["run"])
@@ -537,6 +549,7 @@ def test_an_experiment_hears_why_there_is_no_router(network: Make) -> None:
     assert router.returncode == 1
 
 
+@pytest.mark.full
 def test_without_its_agent_it_ends_with_an_error(network: Make) -> None:
     net = network(2)
     document = net.document("tap", [link("h1", "h2")], phases=["run"])

@@ -27,6 +27,8 @@ from loopscope.graph.execution import Inputs, check, make, read_inputs
 from loopscope.graph.mistake import GraphError
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-9
 """Of reals, relative: engines add and round in other orders."""

@@ -26,6 +26,8 @@ from loopscope.graph.engine import DuckDB, Engine
 from loopscope.graph.mistake import GraphError
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 FILES = 8
 """Stream files of a repeat."""
 

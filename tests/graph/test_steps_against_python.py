@@ -19,6 +19,8 @@ from small_tables import TYPES, Row, alike, made_of
 from loopscope.experiment import Allowed
 from loopscope.graph.engine import DuckDB
 
+pytestmark = pytest.mark.full
+
 UNKNOWN = 1 << 60
 MAYBE = st.none()
 rows = st.lists(

@@ -22,6 +22,8 @@ import pytest
 from lttng_tools import ALONE, missing
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+pytestmark = pytest.mark.full
+
 HERE = Path(__file__).resolve().parent / "two_hosts"
 GUIDE = HERE.parents[2] / "docs" / "guide"
 SCRIPT = GUIDE / "import" / "record-lttng.sh"

@@ -30,6 +30,8 @@ from loopscope.report.layered_layout import Size, Spacing, closing_edges, drawin
 from loopscope.report.samples import FigureError
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 # Gaps in which an edge that closes a loop, level for 60, turns but once.
 SPACING = Spacing(76.0, 18.0, 20.0, 14.0)
 

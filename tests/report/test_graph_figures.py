@@ -40,6 +40,8 @@ from loopscope.report.path_samples import text_of
 from loopscope.report.plots import Recorder
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 FATES = ("lost", "unused", "superseded", "undecided")
 CAMERA, LOGGER = PathEvent("camera", "h1", "cam", "sent"), PathEvent("logger", "h3", "cam", "got")
 TRACKER, MADE = PathEvent("tracker", "h2", "cam", "got"), PathEvent("tracker", "h2", "est", "made")

@@ -290,6 +290,7 @@ def browse(path, page, folder):
         assert "Share chart" not in plot
 
 
+@pytest.mark.full
 @pytest.mark.skipif(CHROMIUM is None, reason="SKIPPED LOUDLY: needs chromium")
 def test_a_browser_shows_the_figures_and_has_no_complaint(made, tmp_path):
     *_, path, page = made

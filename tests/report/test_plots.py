@@ -212,6 +212,7 @@ def test_a_run_without_a_sweep_has_its_figures_over_time(tmp_path):
     assert [float(row["loop (ns)"]) for row in rows(root, "alone")] == [1.0] * 9
 
 
+@pytest.mark.full
 @pytest.mark.skipif(CHROMIUM is None, reason="SKIPPED LOUDLY: needs chromium")
 def test_a_browser_draws_the_figures(made, tmp_path):
     root, sweep, _, _ = made

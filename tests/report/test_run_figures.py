@@ -34,6 +34,8 @@ from loopscope.report.figures import draw
 from loopscope.report.waterfall import chart, usual
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 HOP = "loop[source/pipe:sent -> node1/pipe:received]"
 FILES = ("svg", "pdf", "png", "csv")
 # For tests that read numbers: all formats of a figure take four times as long.

@@ -176,6 +176,7 @@ def test_a_program_gets_what_another_services_program_puts(tmp_path: Path, key: 
                 stm.Service(away.path).open("frames").output()
 
 
+@pytest.mark.full
 def test_a_put_elsewhere_waits_and_can_be_ended(tmp_path: Path, key: Path) -> None:
     """Where the channel is full; a signal ends the wait, and so does the end of the home."""
     with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
@@ -219,6 +220,7 @@ def test_a_put_elsewhere_waits_and_can_be_ended(tmp_path: Path, key: Path) -> No
                 stm.Service(away.path).open("frames", puts=True).output()
 
 
+@pytest.mark.full
 def test_a_reader_joins_where_its_service_was_killed(tmp_path: Path, key: Path) -> None:
     """Nobody tells the home of it, and it does not wait for that."""
     with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
@@ -235,6 +237,7 @@ def test_a_reader_joins_where_its_service_was_killed(tmp_path: Path, key: Path) 
             assert time.monotonic() - begun < 4
 
 
+@pytest.mark.full
 def test_a_killed_producer_elsewhere_leaves_nothing_at_home(tmp_path: Path, key: Path) -> None:
     """It is killed at a random instant of its puts, many times."""
     seed = random.randrange(1 << 32)
@@ -292,6 +295,7 @@ def test_options_that_make_no_sense_are_told(tmp_path: Path, key: Path) -> None:
     assert "cannot use the key" in told("--listen", "127.0.0.1:0", "--key", tmp_path / "none")
 
 
+@pytest.mark.full
 def test_a_service_that_is_killed_is_followed_by_the_next_one(tmp_path: Path, key: Path) -> None:
     """The home's, and that of readers: both sides have their channels open all the time."""
     with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
@@ -334,6 +338,7 @@ def test_a_service_that_is_killed_is_followed_by_the_next_one(tmp_path: Path, ke
                     wait_until("all is freed", lambda: frames.counts().present == 0)
 
 
+@pytest.mark.full
 def test_a_home_that_begins_anew_goes_on_with_its_readers(tmp_path: Path, key: Path) -> None:
     """All that used the channel there has ended, as after a crash of the host."""
     producer = tmp_path / "producer.py"
@@ -379,6 +384,7 @@ def test_a_home_that_begins_anew_goes_on_with_its_readers(tmp_path: Path, key: P
                 second.wait(10)
 
 
+@pytest.mark.full
 def test_a_channel_that_is_made_anew_with_other_options_is_told(tmp_path: Path, key: Path) -> None:
     with serving(tmp_path / "home", "--listen", "127.0.0.1:0", "--key", key) as home:
         address = home.address
@@ -397,6 +403,7 @@ def test_a_channel_that_is_made_anew_with_other_options_is_told(tmp_path: Path, 
                 assert bytes(anew.get(1, timeout=10).view) == b"16"
 
 
+@pytest.mark.full
 def test_others_go_on_where_any_party_is_killed(tmp_path: Path, key: Path) -> None:
     """A reader or its service is killed at random, under load; the home's account balances."""
     seed = random.randrange(1 << 32)

@@ -15,7 +15,7 @@ from loopscope.analysis import analyse
 from loopscope.report.rows import kernel_line
 from loopscope.timeline import open_run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 PROGRAM = """
 import os, time

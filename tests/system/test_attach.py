@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from machine import Machine
 
+pytestmark = pytest.mark.full
+
 PREFIX = Path(sys.executable).parents[1]
 
 # Does as many rounds as each line of its input says, and says when they are done.

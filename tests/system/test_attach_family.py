@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from machine import Machine
 
+pytestmark = pytest.mark.full
+
 PREFIX = Path(sys.executable).parents[1]
 
 # Becomes a daemon, closes everything, and hits once for each byte that it reads from a FIFO.

@@ -11,7 +11,7 @@ import re
 import pytest
 from machine import Machine
 
-pytestmark = pytest.mark.usefixtures("root", "real_time")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root", "real_time")]
 
 EXPERIMENT = """\
 name: busy

@@ -13,7 +13,7 @@ from machine import BIN, Machine
 
 from loopscope.timeline import Run, open_run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 FRAMES = 150
 BYTES = 30_000

@@ -182,6 +182,7 @@ def test_what_programs_do_with_channels_is_recorded_and_accounted_for(machine: M
     assert "poses → actuator of h1 (looked)" in text
 
 
+@pytest.mark.full
 def test_the_runtimes_processor_time_is_told_from_the_kernels_events(machine: Machine) -> None:
     made(machine, LOOP.replace('"poses:*"]', '"poses:*"], kernel: ["sched:*"]'))
     done = machine.command("run", "loop.yaml")
@@ -207,6 +208,7 @@ def test_the_runtimes_processor_time_is_told_from_the_kernels_events(machine: Ma
         assert ran_ns < 0.5 * each["time_ns"]
 
 
+@pytest.mark.full
 def test_machines_over_ssh_have_channels_of_their_own(machines: SshMachines) -> None:
     of_ssh = "testbed: ssh\nmachines: {h1: {user: root}, h2: {user: root}}\nhosts: [h1, h2]"
     file = made(machines, without_kernel(LOOP).replace("hosts: [h1, h2]", of_ssh))
@@ -216,6 +218,7 @@ def test_machines_over_ssh_have_channels_of_their_own(machines: SshMachines) -> 
     assert "Threads at channels" in done.stdout
 
 
+@pytest.mark.full
 def test_an_ordinary_user_has_them_too(user: OrdinaryUser) -> None:
     for name, program in PROGRAMS.items():
         (user.home / f"{name}.py").write_text(program)
@@ -225,6 +228,7 @@ def test_an_ordinary_user_has_them_too(user: OrdinaryUser) -> None:
     assert "frames of h1   60         60        0     0         8" in done.stdout
 
 
+@pytest.mark.full
 def test_a_run_leaves_no_channel_and_a_killed_programs_items_are_told(machine: Machine) -> None:
     """The service collects what a program wanted that was killed, and records it."""
     killed = """
@@ -258,6 +262,7 @@ trace: {user: ["notes:*"], kernel: off}
     assert not services(machine.directory)
 
 
+@pytest.mark.full
 def test_a_channel_that_nobody_uses_is_counted_all_the_same(machine: Machine) -> None:
     machine.write("opens.py", 'from loopscope import stm\nstm.Service().open("idle").input()\n')
     text = """
@@ -277,6 +282,7 @@ trace: {user: ["idle:*"], kernel: off}
     assert (idle["put"], idle["left"], read["uses"], read["threads"]) == (0, 0, [], [])
 
 
+@pytest.mark.full
 def test_a_channel_for_which_there_is_no_memory_ends_the_run(machine: Machine) -> None:
     made(machine, LOOP.replace("item: 300B, capacity: 8", "item: 4GB, capacity: 100000"))
     done = machine.command("run", "loop.yaml")

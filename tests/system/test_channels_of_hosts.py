@@ -12,7 +12,7 @@ from ssh_machines import SshMachines
 
 from loopscope.timeline import Run, open_run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 FRAMES = 50
 DELAY_NS = 20_000_000

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from machine import Machine
 
-pytestmark = pytest.mark.usefixtures("root", "real_time")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root", "real_time")]
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 # `hog`, of real time, takes the agents' processor for 9 ms at a time. The probes go on meanwhile.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from machine import ROOT, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 

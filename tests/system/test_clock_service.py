@@ -22,6 +22,8 @@ import pytest
 from loopscope_trace.clock import HOLDOVER
 from machine import BIN, ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 SOAK = "LOOPSCOPE_SOAK" in os.environ
 KEPT = ROOT / "tests/soak-results"
 

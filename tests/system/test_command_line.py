@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from loopscope.cli import app
 
+pytestmark = pytest.mark.full
+
 FIVE = """name: five
 testbed: local
 hosts: [h1, h2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from machine import BIN, ROOT, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 FILE = """
 name: components

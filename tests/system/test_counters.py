@@ -13,6 +13,8 @@ import pytest
 from linked_pipeline import linked_pipeline
 from machine import BIN, ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 RAW = "monotonic-raw"

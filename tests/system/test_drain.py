@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from machine import PREFIX_FLAGS, ROOT, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 DELAYED = """

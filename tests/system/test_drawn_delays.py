@@ -25,7 +25,7 @@ from loopscope.timeline import open_run
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from effort import SOAK  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("root", "real_time")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root", "real_time")]
 
 # The programs' real-time priorities are above those of what else the machine does.
 COMMON = """

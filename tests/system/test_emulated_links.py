@@ -138,6 +138,7 @@ def test_a_hop_takes_what_its_link_takes(
     assert [process["process"] for process in losses["processes"]] == ["_links"]
 
 
+@pytest.mark.full
 def test_a_wrong_place_of_the_messages_number_is_a_problem(machine: Machine, results: Read) -> None:
     """The lowest two bytes do, the next eight do not."""
     for place, wrong in (("{width: 2B}", False), ("{offset: 4B}", True)):
@@ -221,6 +222,7 @@ expect: [loop.lost == 0, loop.count == 50]
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mover", ["xdp", "tap"])
 def test_tagged_frames_pass_the_router_with_their_tag(machine: Machine, mover: str) -> None:
     machine.write("d.py", TAGGED)
@@ -230,6 +232,7 @@ def test_tagged_frames_pass_the_router_with_their_tag(machine: Machine, mover: s
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("clocks", ["plain", "synthetic"])
 def test_every_copy_of_a_multicast_meets_its_own_link(
     machine: Machine, results: Read, clocks: str
@@ -278,6 +281,7 @@ def test_every_copy_of_a_multicast_meets_its_own_link(
     assert all(took[number] >= 60_000_000 - width for number in took if number > first)
 
 
+@pytest.mark.full
 def test_probes_take_the_links_where_the_file_says_so(machine: Machine, results: Read) -> None:
     """The maximum error contains the asymmetry of a link.
 
@@ -312,6 +316,7 @@ def started(machine: Machine) -> subprocess.Popen[str]:
     raise AssertionError("the run never reached its phase")
 
 
+@pytest.mark.full
 def test_links_are_shown_and_changed_while_they_are_used(machine: Machine) -> None:
     process = started(machine)
     try:
@@ -355,6 +360,7 @@ def test_links_are_shown_and_changed_while_they_are_used(machine: Machine) -> No
     assert "no links are being emulated" in nothing.stderr
 
 
+@pytest.mark.full
 def test_a_killed_controller_leaves_no_router(machine: Machine) -> None:
     process = started(machine)
     assert any(name.endswith("-net") for name in machine.namespaces())
@@ -364,6 +370,7 @@ def test_a_killed_controller_leaves_no_router(machine: Machine) -> None:
     assert machine.leftovers() == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "how"),
     [
@@ -414,6 +421,7 @@ IMPAIRMENTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("impairment", IMPAIRMENTS)
 def test_netem_and_the_own_movers_give_the_same_distributions(
     machine: Machine, impairment: str

@@ -14,6 +14,8 @@ from machine import BIN, Machine
 from loopscope.experiment import kernel_events
 from loopscope.timeline import Run
 
+pytestmark = pytest.mark.full
+
 COUNT = 50
 WORK = """
 import os, socket, subprocess, sys, time

@@ -11,7 +11,7 @@ import time
 import pytest
 from machine import ROOT, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # What programs do wrong has nothing to do with the kernel's events, which take half of such a run.
 WITHOUT_KERNEL = "trace: {kernel: off}\n"

@@ -16,7 +16,7 @@ from faults import FAILED, FILE, INTERRUPTED, LOCAL, SSH, WITHOUT_KERNEL, Case
 from machine import Machine
 from ssh_machines import SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # What `run` prints when each begins.
 STAGES = (

@@ -13,7 +13,7 @@ from machine import ROOT, Machine
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from effort import SOAK, cases  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 MS = 1e6
 # The numbers by which a planted cause is known, and how far off they may be.
 PLANTED: dict[str, tuple[str, dict[str, tuple[float, float]]]] = {

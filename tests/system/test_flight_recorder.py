@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PREFIX = Path(sys.executable).parents[1]
 
 

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 GUIDE = ROOT / "docs/guide/analysis"
 PAGE = (ROOT / "docs/guide/analysis.md").read_text()
 

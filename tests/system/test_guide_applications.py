@@ -14,7 +14,7 @@ from machine import ROOT, Machine
 PAGE = (ROOT / "docs/guide/applications.md").read_text()
 EXPERIMENTS = ROOT / "experiments"
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 
 def test_the_guides_commands(machine: Machine) -> None:

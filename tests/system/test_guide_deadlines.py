@@ -16,6 +16,8 @@ from loopscope.experiment.expect_lines import OF_EVENTS, Kind, parse_line
 from loopscope.experiment.statistic_names import SPELLINGS
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/deadlines.md").read_text()
 FILE = (ROOT / "docs/guide/deadlines/deadlines.yaml").read_text()
 FORMS = {

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/instrument-a-debian-program.md").read_text()
 BYTES = 64 << 20
 

@@ -14,6 +14,8 @@ from loopscope.report.catalogue import KINDS
 from loopscope.report.chart import FEW
 from loopscope.report.figures import KINDS as OF_TABLES
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/figures.md").read_text()
 
 

@@ -15,7 +15,7 @@ from loopscope.timeline import open_run
 PAGE = (ROOT / "docs/guide/frame-graphs.md").read_text()
 FOLDER = ROOT / "docs/guide/frame-graphs"
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 
 def test_the_guides_commands(machine: Machine) -> None:

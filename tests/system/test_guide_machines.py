@@ -13,6 +13,8 @@ from ssh_machines import SshMachines
 
 from loopscope.experiment import load_text
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/machines.md").read_text()
 GUIDE = ROOT / "docs/guide/machines"
 NOBODY = "65534"

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/network.md").read_text()
 FILE = (ROOT / "docs/guide/network/links.yaml").read_text()
 

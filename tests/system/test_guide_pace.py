@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/pace.md").read_text()
 
 

@@ -12,6 +12,8 @@ from machine import ROOT, Machine
 
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/paths.md").read_text()
 FILE = ROOT / "docs/guide/paths/control.yaml"
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/phases.md").read_text()
 GUIDE = ROOT / "docs/guide/phases"
 

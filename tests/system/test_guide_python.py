@@ -10,6 +10,8 @@ from machine import ROOT, Machine
 
 from loopscope.extras import EXTRAS, remedy
 
+pytestmark = pytest.mark.full
+
 
 def blocks(page: str, language: str) -> list[str]:
     """The page's fenced blocks of a language."""

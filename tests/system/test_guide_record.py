@@ -7,7 +7,10 @@ import re
 import shutil
 
 import pyarrow.parquet as pq
+import pytest
 from machine import ROOT, Machine
+
+pytestmark = pytest.mark.full
 
 PAGE = (ROOT / "docs/guide/record.md").read_text()
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from machine import ROOT, Machine
 
 from loopscope.timeline import open_run
+
+pytestmark = pytest.mark.full
 
 PAGE = (ROOT / "docs/guide/streams.md").read_text()
 FOLDER = ROOT / "docs/guide/streams"

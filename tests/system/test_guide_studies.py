@@ -9,6 +9,8 @@ import pytest
 import yaml
 from machine import ROOT, Machine, without_kernel
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/studies.md").read_text()
 
 

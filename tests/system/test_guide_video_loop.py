@@ -10,7 +10,7 @@ from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/video-loop.md").read_text()
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 
 def test_the_guides_commands(machine: Machine) -> None:

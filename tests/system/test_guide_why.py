@@ -7,6 +7,8 @@ import re
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/why.md").read_text()
 
 

@@ -13,7 +13,7 @@ import pytest
 from linked_pipeline import linked_pipeline
 from machine import ROOT, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 BEFORE = ["making ", "synchronising clocks", "starting components", "phase run"]
 # From here on all that was to be measured has been.

@@ -8,7 +8,7 @@ import pytest
 from kernel_run import without_loss
 from machine import BIN, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 PROGRAM = """
 import time

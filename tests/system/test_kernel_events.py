@@ -149,6 +149,7 @@ def _check_streams(folder: Path, counts: dict[str, dict[str, int]]) -> None:
     assert any(" kernel:sched_switch: " in line and "prev_tid = " in line for line in lines)
 
 
+@pytest.mark.full
 def test_a_killed_agent_leaves_no_tracing(machine: Machine) -> None:
     machine.write(
         "long.yaml",
@@ -173,6 +174,7 @@ def test_a_killed_agent_leaves_no_tracing(machine: Machine) -> None:
     assert machine.leftovers() == [] and tracing(machine) == []
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("real_time")
 def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> None:
     """By default the switches are recorded, and a failed expectation says what it failed by."""
@@ -228,6 +230,7 @@ with open("spells", "w", buffering=1) as spells:
 """
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("real_time")
 def test_the_estimate_without_a_cause_is_what_the_others_have(
     machine: Machine, results: Read
@@ -266,6 +269,7 @@ def loaded_pipeline(machine: Machine, load: str) -> Path:
     return machine.write("no.yaml", without.replace("pipeline-cpu-load", "pipeline-no-load"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", ["no", "cpu", "network"])
 def test_what_held_the_pipeline_under_load_is_known(
     machine: Machine, results: Read, load: str
@@ -339,6 +343,7 @@ expect: [loop.count == 300]
 """
 
 
+@pytest.mark.full
 def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> None:
     """Its delay, the messages that it lost, and those that came behind one of these."""
     machine.write("link.yaml", LINK)
@@ -397,6 +402,7 @@ measure: {paths: {loop: {key: id, events: [source/pipe:sent, sink/pipe:received]
 """
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("real_time")
 def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) -> None:
     machine.write("other.py", EVERYWHERE)
@@ -435,6 +441,7 @@ def test_questions_that_exclude_each_other(machine: Machine, options: list[str],
     assert done.returncode == 2 and said in done.stderr
 
 
+@pytest.mark.full
 def test_a_run_without_the_schedulers_events_says_what_to_record(
     machine: Machine, results: Read
 ) -> None:

@@ -11,7 +11,7 @@ from machine import BIN, Machine
 
 from loopscope.timeline import Run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 SENDER = """
 import socket, sys, time

@@ -15,7 +15,7 @@ from machine import BIN, Machine
 
 from loopscope.timeline import Run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 KEPT_NS, POST_NS = 300_000_000, 100_000_000
 # What is kept before a trigger is more, so that it may be told of late; and it is taken in pieces.

@@ -11,7 +11,7 @@ import re
 import pytest
 from machine import BIN, Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # Two of them want one processor; the third wakes up 300 times there.
 PROGRAM = """

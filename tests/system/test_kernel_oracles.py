@@ -21,7 +21,7 @@ from machine import BIN, Machine
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.timeline import Run, open_run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 TRIES = 3
 
 

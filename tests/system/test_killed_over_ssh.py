@@ -23,7 +23,7 @@ from effort import SOAK, cases
 from machine import ROOT, preloaded
 from ssh_machines import EVERYTHING, ROOTS_HOME, ROOTS_RUNS, RUNS, USER, SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 POINTS = cases(3, 250)
 DESK = "desk"

@@ -19,7 +19,7 @@ from machine import Machine
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from effort import SOAK  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 TABLE = """\

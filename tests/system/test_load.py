@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/load.md").read_text()
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]

@@ -8,6 +8,8 @@ import re
 import pytest
 from machine import BIN, Machine
 
+pytestmark = pytest.mark.full
+
 SOURCE = """
 import random, socket, time
 from loopscope_trace import flow_out

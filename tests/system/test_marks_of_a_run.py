@@ -14,6 +14,8 @@ from machine import Machine
 
 from loopscope.timeline import open_run
 
+pytestmark = pytest.mark.full
+
 RECORDER = """\
 trace:
   user: ["pipe:*"]

@@ -16,7 +16,7 @@ from machine import BIN, Machine
 
 from loopscope.timeline import Run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # Sizes are drawn, so that some datagrams go in fragments and some calls copy piece by piece.
 SENDER = """

@@ -16,7 +16,7 @@ import pytest
 from linked_pipeline import linked_pipeline
 from machine import Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 STAND_IN = """\
 #!/bin/sh

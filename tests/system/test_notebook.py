@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 NOTEBOOK = ROOT / "docs/guide/a-run-in-a-notebook.ipynb"
 
 

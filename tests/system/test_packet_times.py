@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from machine import BIN, Machine
 
+pytestmark = pytest.mark.full
+
 STREAM, FRAME, DATAGRAM = 300_000, 120_000, 40_000
 MESSAGES, PERIOD_S = 8, 0.15
 DELAYS_MS = (5, 25)

@@ -10,7 +10,7 @@ from machine import Machine
 
 from loopscope.timeline import open_run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # Stops the program that emulates this run's links for 20 ms at a time.
 STOPS = """

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from machine import Machine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 # Many segments, many datagrams, and one datagram in fragments.

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs/guide/message-tables.md").read_text()
 FOLDER = ROOT / "docs/guide/message-tables"
 TYPES = ("state", "image", "position")

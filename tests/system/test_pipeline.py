@@ -18,6 +18,8 @@ from machine import ROOT, Machine
 
 from loopscope import _native
 
+pytestmark = pytest.mark.full
+
 SOAK = "LOOPSCOPE_SOAK" in os.environ
 COUNT = 10_000 if SOAK else 1_500
 HOSTS = ("h1", "h2", "h3", "h4")

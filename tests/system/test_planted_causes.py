@@ -21,7 +21,7 @@ from machine import ROOT, Machine
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from effort import SOAK, cases  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Parameters = dict[str, str | int | float]
 LOCK = "blocked: node of h2 slept in futex, woken by node of h2 (python), "

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ordinary_user import OrdinaryUser
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 TABLE = """\

@@ -12,6 +12,8 @@ from machine import ROOT, Machine
 
 import loopscope as ls
 
+pytestmark = pytest.mark.full
+
 PARAMS = {"count": 200}
 
 

@@ -81,6 +81,7 @@ def test_the_readmes_commands(machine: Machine) -> None:
     assert printed.count("loop:sent: {") == 100
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("root")
 def test_the_tutorials_commands(machine: Machine) -> None:
     home = home_of(machine, limit="4ms")

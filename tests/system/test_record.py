@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from machine import Machine
 
+pytestmark = pytest.mark.full
+
 PREFIX = Path(sys.executable).parents[1]
 
 PROGRAM = """

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from machine import BIN, Machine
 
+pytestmark = pytest.mark.full
+
 PREFIX = Path(sys.executable).parents[1]
 
 # Does as many rounds as each line of its input says, and says when they are done. With KILLER set,

@@ -189,6 +189,7 @@ def test_the_demo_gives_the_same_kind_of_result_as_for_root(
     assert "other users" not in {each["what"] for each in manifest(machine.directory)["lacking"]}
 
 
+@pytest.mark.full
 def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: Read) -> None:
     """Without the kernel's events, what its counts tell: that a thread waited, and who ran."""
     texts = {"waits.yaml": WAITS, "source.py": SOURCE, "node.py": NODE, "hog.py": HOG}
@@ -214,6 +215,7 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
     assert sum(named) >= len(messages) / 4, causes
 
 
+@pytest.mark.full
 def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Read) -> None:
     """A reader that is slow, and segments that are sent again, by TCP's own counts."""
     # The counts are looked at every 10 ms.
@@ -242,6 +244,7 @@ def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Re
     assert late["lost"] and sum(again) >= 0.9 * len(late["lost"]), late["lost"]
 
 
+@pytest.mark.full
 def test_links_are_emulated_through_af_packet(user: OrdinaryUser, results: Read) -> None:
     user.write("links.yaml", linked_pipeline("h1 -> h2: {delay: 7ms, rate: 10Mbit}", count=50))
     read = results(user.command("run", "links.yaml", "--json"))
@@ -282,6 +285,7 @@ def running(user: OrdinaryUser, name: str, text: str, mark: str) -> subprocess.P
     return started
 
 
+@pytest.mark.full
 def test_links_are_changed_from_a_second_terminal(user: OrdinaryUser) -> None:
     started = running(user, "live.yaml", LIVE, "sleep 600")
     changed = user.command("net", "set", "h1 -> h2", "delay=9ms")
@@ -291,6 +295,7 @@ def test_links_are_changed_from_a_second_terminal(user: OrdinaryUser) -> None:
     started.communicate(timeout=60)
 
 
+@pytest.mark.full
 def test_an_interrupted_run_leaves_nothing(user: OrdinaryUser) -> None:
     started = running(user, "long.yaml", LONG, HIDDEN)
     started.send_signal(signal.SIGINT)
@@ -305,6 +310,7 @@ def agent_of(user: OrdinaryUser) -> int:
     return min(agents)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("whom", ["controller", "agent"])
 def test_a_killed_process_takes_everything_with_it(user: OrdinaryUser, whom: str) -> None:
     started = running(user, "long.yaml", LONG, HIDDEN)
@@ -321,6 +327,7 @@ def test_a_killed_process_takes_everything_with_it(user: OrdinaryUser, whom: str
     until(lambda: not user.processes())
 
 
+@pytest.mark.full
 def test_what_a_killed_launcher_left_is_removed_by_reset(user: OrdinaryUser) -> None:
     started = running(user, "long.yaml", LONG, HIDDEN)
     os.kill(agent_of(user), signal.SIGKILL)
@@ -333,6 +340,7 @@ def test_what_a_killed_launcher_left_is_removed_by_reset(user: OrdinaryUser) -> 
     assert removed["problems"] == [] and removed["removed"], removed
 
 
+@pytest.mark.full
 def test_two_runs_at_once_do_not_meet(user: OrdinaryUser) -> None:
     first = running(user, "long.yaml", LONG, HIDDEN)
     second = user.command("run", PIPELINE, "--json", "-p", "count=50")
@@ -359,6 +367,7 @@ phases: [{name: run, timeout: 20s}]
 """
 
 
+@pytest.mark.full
 def test_orphans_are_waited_for(user: OrdinaryUser) -> None:
     """The machine's agent is the first process of the namespace, so they become its children."""
     user.write("orphans.sh", ORPHANS)
@@ -385,6 +394,7 @@ def delegated(user: OrdinaryUser) -> Iterator[Path]:
     assert not left
 
 
+@pytest.mark.full
 def test_a_delegated_cgroup_is_used(user: OrdinaryUser, delegated: Path) -> None:
     user.write("small.yaml", SMALL.replace("COMMAND", "cat /proc/self/cgroup"))
     enter = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', delegated]
@@ -397,6 +407,7 @@ def test_a_delegated_cgroup_is_used(user: OrdinaryUser, delegated: Path) -> None
     assert json.loads((own / "exit.json").read_text())["cpu"]["user_us"] >= 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "works"), [("nobody", True), ("root", False)])
 def test_a_component_can_be_its_own_user_only(user: OrdinaryUser, name: str, works: bool) -> None:
     user.write("check.sh", 'test "$USER" = "$1" && test "$(id -u)" = 0')
@@ -430,6 +441,7 @@ def test_without_user_namespaces_it_says_what_to_do(user: OrdinaryUser, tmp_path
     assert not json.loads(user.command("reset", "--json").stdout)["removed"]
 
 
+@pytest.mark.full
 def test_stamps_of_sockets_tell_the_way_from_the_wait(user: OrdinaryUser, results: Read) -> None:
     """Messages wait 12 ms on a link, and then until their reader has slept, which it times."""
     programs = stamped_loop.programs(ROOT / "docs/guide/why.md")
@@ -463,6 +475,7 @@ def test_stamps_of_sockets_tell_the_way_from_the_wait(user: OrdinaryUser, result
     assert left > 100
 
 
+@pytest.mark.full
 def test_settings_of_the_machine_take_root(user: OrdinaryUser) -> None:
     value = Path("/proc/sys/vm/stat_interval").read_text()
     user.write(

@@ -11,7 +11,7 @@ from ordinary_user import OrdinaryUser
 from same_pipeline import kind, same_pipeline
 from ssh_machines import SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 HOSTS = {"h1", "h2", "h3"}

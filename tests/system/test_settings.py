@@ -14,7 +14,7 @@ import pytest
 from ssh_machines import EVERYTHING, SshMachines, parent_of
 from tuned_machine import TunedMachine
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 # The program goes on until there is a file `over`.
 EXPERIMENT = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ssh_machines import RUNS, SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 COUNTING = """
 name: counting

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ssh_machines import EVERYTHING, SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 Findings = dict[str, dict[str, Any]]

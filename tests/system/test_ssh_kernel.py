@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ssh_machines import SshMachines
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 HOSTS = ("h1", "h2")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from ssh_machines import SshMachines, run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 HOSTS = ("h1", "h2")

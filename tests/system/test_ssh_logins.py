@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ssh_machines import SshMachines, run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 FILE = """\
 name: logins

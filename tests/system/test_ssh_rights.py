@@ -18,7 +18,7 @@ import pytest
 from machine import BIN
 from ssh_machines import EVERYTHING, PASSWORD, SshMachines, words_of
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 WITH_PASSWORD = "rider ALL=(ALL) ALL"
 BASHRC = "/home/rider/.bashrc"

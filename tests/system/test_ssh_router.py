@@ -11,7 +11,7 @@ import pytest
 from machine import Machine
 from ssh_machines import SshMachines, run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 Read = Callable[..., dict[str, Any]]
 MS = 1_000_000

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ssh_machines import EVERYTHING, USER, SshMachines, run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 FILE = """
 name: scoped

@@ -12,6 +12,8 @@ import pytest
 from effort import cases
 from machine import ROOT, Machine, without_kernel
 
+pytestmark = pytest.mark.full
+
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 

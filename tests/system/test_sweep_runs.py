@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from machine import ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 STUDY = """\

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from machine import BIN, ROOT, Machine
 
+pytestmark = pytest.mark.full
+
 SOURCE = """
 import socket, struct, sys, time
 from loopscope_trace import flow_out

@@ -21,7 +21,7 @@ from loopscope.timeline import Run, open_run
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from effort import SOAK, cases  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 FAULTS = "running: node of h2 on cpu0, with page faults"
 HOG = "runnable: node of h2 waited on cpu0 behind hog of h2 (stall)"
 DECOY = "decoy of h2"

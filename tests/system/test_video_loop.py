@@ -14,7 +14,7 @@ from machine import ROOT, Machine, without_kernel
 
 from loopscope.timeline import Run, open_run, points_of
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 RATE = 25
 # In `make soak` the loop follows the ball for ten minutes.

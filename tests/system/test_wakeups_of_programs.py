@@ -16,7 +16,7 @@ from machine import BIN, Machine
 
 from loopscope.timeline import Run
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("root")]
 
 PERIOD_NS = 5_000_000
 TICKS = 200

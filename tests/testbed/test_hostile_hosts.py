@@ -87,6 +87,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> object:
         yield home
 
 
+@pytest.mark.full
 def test_no_host_brings_the_desk_down_or_writes_outside_of_the_run(home: Path) -> None:
     top = home.parent
     file = top / "hostile.yaml"

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from core import CORE, FOLDERS, build, run
 
+pytestmark = pytest.mark.full
+
 # The sanitizer does not follow fences, which only flight recorders and filters have.
 SANITIZE = ("-fsanitize=thread", "-Wno-tsan")
 STREAMS = """\

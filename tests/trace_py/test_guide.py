@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs/guide"
 PAGE = (GUIDE / "python-programs.md").read_text()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from python_programs import Programs
 
+pytestmark = pytest.mark.full
+
 SMOKE = """
     import sys
     from loopscope_trace import counter, event, interval

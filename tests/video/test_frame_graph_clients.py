@@ -24,6 +24,8 @@ from loopscope_video.streams import CAPACITY, channel, next_time
 
 from loopscope import stm
 
+pytestmark = pytest.mark.full
+
 BIN = Path(sys.prefix) / "bin"
 PATIENCE_S = 60
 NEVER_S = 1e6

@@ -255,6 +255,7 @@ def until_joined(folder: Path, names: list[str]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "processes",
     [
@@ -291,6 +292,7 @@ def test_it_makes_what_one_function_makes(
     assert len(list((folder / "pictures").iterdir())) == 2 * PICTURES
 
 
+@pytest.mark.full
 def test_who_wants_the_newest_holds_nobody_up(folder: Path, environment: dict[str, str]) -> None:
     text = """
 nodes:
@@ -310,6 +312,7 @@ nodes:
     assert len(list((folder / "pictures").iterdir())) == given_
 
 
+@pytest.mark.full
 def test_a_join_does_not_wait_for_what_was_passed_over_by_a_node_that_has_ended(
     folder: Path, environment: dict[str, str]
 ) -> None:
@@ -332,6 +335,7 @@ nodes:
         assert taken == PICTURES and drawn + alone == taken and drawn > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("clip", "said"),
     [
@@ -349,6 +353,7 @@ def test_a_node_that_fails_ends_the_others(
     assert f"loopscope-video: graph: {said}\n" in err and "Traceback" not in err
 
 
+@pytest.mark.full
 def test_items_of_another_program_and_none_at_all_are_told(
     folder: Path, environment: dict[str, str]
 ) -> None:
@@ -369,6 +374,7 @@ def test_items_of_another_program_and_none_at_all_are_told(
         assert err.startswith("loopscope-video: graph: set") and "Traceback" not in err
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_a_graph(folder: Path, environment: dict[str, str]) -> None:
     (folder / "long.yaml").write_text("nodes: {a: {kind: scene, duration_s: 600}}")
     program = graph(folder, environment, "long.yaml")

@@ -24,6 +24,8 @@ from PIL import Image
 
 from loopscope import stm
 
+pytestmark = pytest.mark.full
+
 BIN = Path(sys.prefix) / "bin"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 PATIENCE_S = 60

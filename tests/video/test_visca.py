@@ -38,6 +38,8 @@ from loopscope_video.visca import (
     request_bytes,
 )
 
+pytestmark = pytest.mark.full
+
 # To the right and up.
 SIGNS = {
     "up": (0, 1),

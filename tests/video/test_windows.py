@@ -16,6 +16,8 @@ import pytest
 import yaml
 from PIL import Image, ImageGrab
 
+pytestmark = pytest.mark.full
+
 BIN = Path(sys.prefix) / "bin"
 PATIENCE_S = 60
 WIDTH, HEIGHT = 400, 300
