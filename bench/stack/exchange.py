@@ -1,4 +1,4 @@
-"""A connection over a veth pair: `crates/stack-service/examples/exchange.rs` says what each kind is."""
+"""A connection over a veth pair: see the example `exchange` of crates/stack-service."""
 
 from __future__ import annotations
 

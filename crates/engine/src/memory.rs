@@ -15,22 +15,7 @@ use loopscope_stack::{Outline, Place, State, in_ring};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::shared::Head;
-
-/// Bytes before the rings.
-pub(crate) const HEAD: usize = 4096;
-/// Bytes of a word.
-pub(crate) const WORD: usize = 8;
-/// The word that says which outline is valid: its lowest bit. The outlines come behind it.
-pub(crate) const VALID: usize = 0;
-/// Set in it: the service has taken the connection, and has given it back to the kernel.
-pub(crate) const TAKEN: u64 = 2;
-pub(crate) const RETURNED: u64 = 4;
-
-/// The first word of an outline.
-pub(crate) fn outline_at(which: u64) -> usize {
-    1 + Outline::WORDS * (which & 1) as usize
-}
+use crate::shared::{HEAD, Head, WORD, outline_at};
 
 /// A file of zeros, whose size cannot change.
 fn file(bytes: usize) -> io::Result<File> {
@@ -135,12 +120,12 @@ fn pieces(places: Range<Place>, ring: &Range<usize>) -> [Range<usize>; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use loopscope_stack::Seq;
 
     use super::*;
 
-    fn state() -> State {
+    pub(crate) fn state() -> State {
         State {
             // Their bytes go round the end of the rings.
             unacknowledged: Seq(995),

@@ -11,7 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loopscope_stack::Outline;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::memory::{HEAD, RETURNED, TAKEN, VALID, WORD, outline_at};
+/// Bytes before the rings.
+pub(crate) const HEAD: usize = 4096;
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+/// The word that says which outline is valid: its lowest bit. The outlines come behind it.
+pub(crate) const VALID: usize = 0;
+/// Set in it: the service has taken the connection, and has given it back to the kernel.
+pub(crate) const TAKEN: u64 = 2;
+pub(crate) const RETURNED: u64 = 4;
+
+/// The first word of an outline.
+pub(crate) fn outline_at(which: u64) -> usize {
+    1 + Outline::WORDS * (which & 1) as usize
+}
 
 /// A mapped file, of a size that cannot change.
 #[derive(Debug)]
@@ -167,29 +180,9 @@ pub(crate) fn map_connection(
 
 #[cfg(test)]
 mod tests {
-    use loopscope_stack::{Seq, State};
-
     use super::*;
     use crate::memory::Memory;
-
-    fn state() -> State {
-        State {
-            unacknowledged: Seq(995),
-            queued: (0..200).collect(),
-            sent: 100,
-            peer_window: 5000,
-            expected: Seq(1990),
-            unread: (100..150).collect(),
-            window: 900,
-            segment: 1448,
-            scale: 7,
-            peer_scale: 7,
-            selective: true,
-            ecn: true,
-            round_trip: None,
-            timestamps: None,
-        }
-    }
+    use crate::memory::tests::state;
 
     #[test]
     fn what_the_program_saves_the_service_reads_and_nothing_after_it_has_taken_it() {

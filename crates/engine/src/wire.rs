@@ -35,9 +35,9 @@ pub enum Request {
 pub enum Answer {
     /// The program's devices. With it come the AF_XDP socket, its memory, and the TAP device.
     Welcome {
-        /// Of the memory ([`loopscope_frames::Layout`]).
+        /// As the memory is divided ([`loopscope_frames::Layout`]).
         chunk: u32,
-        /// Of the memory.
+        /// As above.
         receive: u32,
         /// The name of the TAP device.
         inlet: String,

@@ -21,8 +21,8 @@ use loopscope_takeover::{Frozen, Kept};
 use loopscope_unix_lines::{receive, send};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{MachineError, delete};
-use crate::program::{Failed, advance};
+use crate::error::MachineError;
+use crate::undo::{Failed, advance, delete};
 
 /// What the keeper is told. Connections and programs have numbers.
 #[derive(Debug, Serialize, Deserialize)]

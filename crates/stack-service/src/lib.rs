@@ -6,12 +6,14 @@
 //! stream is closed as that of any process. When the service ends it takes the connections of all
 //! programs and gives them back; these go on with their sockets.
 
+mod error;
 mod keeper;
 mod machine;
 mod program;
 mod service;
+mod undo;
 
+pub use error::MachineError;
 pub use keeper::keep;
-pub use machine::MachineError;
-pub use program::Failed;
 pub use service::Service;
+pub use undo::Failed;

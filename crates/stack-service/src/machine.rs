@@ -7,16 +7,17 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loopscope_divert::{Counts, Device, Diversion, DivertError, Installed, Own};
-use loopscope_frames::{Bound, Inlet, Redirect, SocketError};
-use loopscope_netlink::{Connection, Peer, index, remove, up, veth};
+use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
+use loopscope_frames::{Bound, Inlet, Redirect};
+use loopscope_netlink::{Connection, Peer, index, up, veth};
 use loopscope_stack::packet::Flow;
-use loopscope_takeover::{TakeoverError, flow_of, namespace_of};
+use loopscope_takeover::{flow_of, namespace_of};
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use thiserror::Error;
 
+use crate::error::MachineError;
 use crate::keeper::Keeper;
+use crate::undo::delete;
 
 /// Packets that come to a frozen socket have it where they come from the program.
 pub(crate) const MARK: u32 = 0x6c73;
@@ -24,34 +25,6 @@ pub(crate) const MARK: u32 = 0x6c73;
 const LARGEST: usize = 1600;
 /// Frames that a program's ring has room for.
 const ROOM: u32 = 2048;
-
-/// Why the machine's part cannot be done.
-#[derive(Debug, Error)]
-pub enum MachineError {
-    /// The programs in the kernel.
-    #[error(transparent)]
-    Divert(#[from] DivertError),
-    /// The AF_XDP socket of a program.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// The devices of a program.
-    #[error("the devices of the program cannot be made: {0}")]
-    Devices(io::Error),
-    /// The kernel does not say what is asked.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked.
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The connection cannot be taken over.
-    #[error(transparent)]
-    Takeover(#[from] TakeoverError),
-    /// It stays with the kernel.
-    #[error("the connection cannot be taken over: {0}")]
-    Refused(String),
-}
 
 /// The network namespace that the service serves.
 pub(crate) struct Machine {
@@ -251,9 +224,4 @@ impl Drop for Pair {
         // That it fails means that it is gone.
         let _ = self.0.as_deref().map(delete);
     }
-}
-
-/// Removes a device.
-pub(crate) fn delete(name: &str) -> io::Result<()> {
-    Connection::open()?.make(vec![remove(name)])
 }

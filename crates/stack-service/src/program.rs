@@ -6,19 +6,16 @@ use std::sync::Arc;
 
 use loopscope_engine::memory::Memory;
 use loopscope_engine::wire::{Answer, Request};
-use loopscope_frames::{Inlet, Layout};
-use loopscope_stack::State;
+use loopscope_frames::Layout;
 use loopscope_stack::packet::Flow;
 use loopscope_takeover::{Frozen, Kept, Taken};
 
-use crate::machine::{Devices, Diverted, MARK, Machine, MachineError};
+use crate::error::MachineError;
+use crate::machine::{Devices, Diverted, MARK, Machine};
+use crate::undo::advance;
 
-const ETHERNET: usize = 14;
 /// Bytes of a ring at most.
 const MOST: usize = 1 << 24;
-
-/// Told of each connection that could not be given back, and why.
-pub type Failed = fn(&str);
 
 /// A connection that is the program's.
 struct Held {
@@ -218,22 +215,4 @@ impl From<Answer> for Reply {
     fn from(answer: Answer) -> Reply {
         Reply { answer, files: vec![] }
     }
-}
-
-/// Advances a frozen socket, which the kernel then goes on with.
-pub(crate) fn advance(
-    frozen: &Frozen,
-    state: &State,
-    flow: &Flow,
-    inlet: &Inlet,
-) -> Result<(), MachineError> {
-    let mut inject = |packet: &[u8]| {
-        // The kernel sets the addresses.
-        let mut frame = vec![0; ETHERNET + packet.len()];
-        let kind = if flow.to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
-        frame[ETHERNET - kind.len()..ETHERNET].copy_from_slice(&kind);
-        frame[ETHERNET..].copy_from_slice(packet);
-        inlet.write(&frame, None)
-    };
-    Ok(frozen.give_back(state, flow, &mut inject)?)
 }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use loopscope_engine::wire::{Answer, Request};
-use loopscope_unix_lines::{receive, send};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use loopscope_unix_lines::{accept, receive, send};
 
+use crate::error::MachineError;
 use crate::keeper::Keeper;
-use crate::machine::{Machine, MachineError};
-use crate::program::{Failed, Program};
+use crate::machine::Machine;
+use crate::program::Program;
+use crate::undo::Failed;
 
 /// Programs at once. Each has three devices and 5 MB of memory.
 const MOST: usize = 256;
@@ -73,27 +73,12 @@ impl Service {
     }
 
     fn accept(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
-        loop {
-            let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
-            let mut fds = [wanted(until.as_fd()), wanted(self.listener.as_fd())];
-            match poll(&mut fds, PollTimeout::NONE) {
-                Err(Errno::EINTR) => continue,
-                done => done?,
-            };
-            if fds[0].any() == Some(true) {
-                return Ok(());
-            }
-            let (stream, _) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
-            };
+        while let Some(stream) = accept(&self.listener, &until)? {
             let (machine, programs) = (Arc::clone(&self.machine), Arc::clone(&self.programs));
             let serve = move || serve_one(&stream, machine, &programs, failed);
             thread::Builder::new().name("program".into()).spawn(serve)?;
         }
+        Ok(())
     }
 }
 

@@ -438,7 +438,7 @@ impl Trial {
                 *busy = now + Duration::from_micros(self.rng.u64(0..100_000));
             }
             match &mut self.stream {
-                _ if program == 1 => self.of_stack.act_by_stack(connection, &mut self.rng),
+                _ if program == 1 => self.of_stack.act_by_stack(&mut **connection, &mut self.rng),
                 Some(stream) => self.of_kernel.act(stream, &mut self.rng),
                 None => {}
             }

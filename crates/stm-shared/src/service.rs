@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
@@ -24,7 +22,7 @@ use crate::channels::{Channels, Mirrored, lock};
 use crate::found;
 use crate::parties;
 use crate::wire::{Answer, Listed, Request, Settings};
-use loopscope_unix_lines::{receive, send};
+use loopscope_unix_lines::{accept, receive, send};
 
 /// A channel whose home is on another host.
 pub trait Elsewhere: Send + Sync {
@@ -134,23 +132,7 @@ impl Service {
             let watches = move || watch(process.cast_signed(), &channels, &watched);
             thread::Builder::new().name("client".into()).spawn(watches)?;
         }
-        loop {
-            let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
-            let mut fds = [wanted(until.as_fd()), wanted(self.listener.as_fd())];
-            match poll(&mut fds, PollTimeout::NONE) {
-                Err(Errno::EINTR) => continue,
-                done => done?,
-            };
-            if fds[0].any() == Some(true) {
-                return Ok(());
-            }
-            let (stream, _) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
-            };
+        while let Some(stream) = accept(&self.listener, &until)? {
             let (channels, watched) = (self.channels.clone(), Arc::clone(&self.watched));
             let elsewhere = Arc::clone(&self.elsewhere);
             thread::Builder::new().name("client".into()).spawn(move || {
@@ -162,6 +144,7 @@ impl Service {
                 watch(process.pid(), &channels, &watched);
             })?;
         }
+        Ok(())
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -46,7 +48,7 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T
         let mut parts = [IoSliceMut::new(&mut part)];
         let flags = RecvFlags::CMSG_CLOEXEC;
         let bytes = match recvmsg(stream, &mut parts, &mut control, flags) {
-            Err(rustix::io::Errno::INTR) => continue,
+            Err(Errno::INTR) => continue,
             received => received?.bytes,
         };
         for message in control.drain() {
@@ -63,4 +65,28 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T
         line.extend_from_slice(&part[..bytes]);
     }
     Ok(Some((serde_json::from_slice(&line)?, files)))
+}
+
+/// The next process that connects. None: there is something to read from `until`.
+///
+/// # Errors
+/// No process can connect any more.
+pub fn accept(listener: &UnixListener, until: impl AsFd) -> io::Result<Option<UnixStream>> {
+    loop {
+        let mut polled = [PollFd::new(&until, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Err(Errno::INTR) => continue,
+            done => done?,
+        };
+        if !polled[0].revents().is_empty() {
+            return Ok(None);
+        }
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                _ => return Err(error),
+            },
+        }
+    }
 }

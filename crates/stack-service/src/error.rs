@@ -1,0 +1,36 @@
+//! Why the service does not do something.
+
+use std::io;
+
+use loopscope_divert::DivertError;
+use loopscope_frames::SocketError;
+use loopscope_takeover::TakeoverError;
+use thiserror::Error;
+
+/// Why the machine's part cannot be done.
+#[derive(Debug, Error)]
+pub enum MachineError {
+    /// The programs in the kernel.
+    #[error(transparent)]
+    Divert(#[from] DivertError),
+    /// The AF_XDP socket of a program.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The devices of a program.
+    #[error("the devices of the program cannot be made: {0}")]
+    Devices(io::Error),
+    /// The kernel does not say what is asked.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The connection cannot be taken over.
+    #[error(transparent)]
+    Takeover(#[from] TakeoverError),
+    /// It stays with the kernel.
+    #[error("the connection cannot be taken over: {0}")]
+    Refused(String),
+}

@@ -1,0 +1,39 @@
+//! What undoes the service's work: it does so itself, or its keeper.
+
+use std::io;
+
+use loopscope_frames::Inlet;
+use loopscope_netlink::{Connection, remove};
+use loopscope_stack::State;
+use loopscope_stack::packet::Flow;
+use loopscope_takeover::Frozen;
+
+use crate::error::MachineError;
+
+const ETHERNET: usize = 14;
+
+/// Told of each connection that could not be given back, and why.
+pub type Failed = fn(&str);
+
+/// Advances a frozen socket, which the kernel then goes on with.
+pub(crate) fn advance(
+    frozen: &Frozen,
+    state: &State,
+    flow: &Flow,
+    inlet: &Inlet,
+) -> Result<(), MachineError> {
+    let mut inject = |packet: &[u8]| {
+        // The kernel sets the addresses.
+        let mut frame = vec![0; ETHERNET + packet.len()];
+        let kind = if flow.to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+        frame[ETHERNET - kind.len()..ETHERNET].copy_from_slice(&kind);
+        frame[ETHERNET..].copy_from_slice(packet);
+        inlet.write(&frame, None)
+    };
+    Ok(frozen.give_back(state, flow, &mut inject)?)
+}
+
+/// Removes a device.
+pub(crate) fn delete(name: &str) -> io::Result<()> {
+    Connection::open()?.make(vec![remove(name)])
+}
