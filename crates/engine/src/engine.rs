@@ -14,8 +14,8 @@ use loopscope_stack::packet::{
 };
 use loopscope_stack::{Config, Connection, Connections, Id, Leaving};
 use loopscope_unix_lines as lines;
-use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::frozen::is_frozen;
@@ -46,7 +46,7 @@ pub enum EngineError {
     /// The kernel goes on with the connection.
     #[error("{0}")]
     Refused(String),
-    /// The service was killed, or answers what it must not.
+    /// The service has ended, or answers what it must not.
     #[error("the service of the stack: {0}")]
     Service(io::Error),
     /// The program's devices do not work.
@@ -79,6 +79,8 @@ struct Known {
 #[derive(Debug)]
 pub struct Engine {
     stream: UnixStream,
+    /// The service was there when it was looked at last.
+    is_served: bool,
     connections: Connections<Known>,
     devices: Devices,
     clock: Instant,
@@ -114,6 +116,7 @@ impl Engine {
         };
         Ok(Engine {
             stream,
+            is_served: true,
             connections: Connections::default(),
             devices,
             clock: Instant::now(),
@@ -155,10 +158,11 @@ impl Engine {
         self.receive(now).map_err(EngineError::Devices)?;
         self.connections.wake(now);
         self.send(now)?;
+        let mut outcome = Ok(());
         for id in self.connections.take_ended() {
-            self.give_back(id)?;
+            outcome = outcome.and(self.give_back(id).map(drop));
         }
-        Ok(())
+        outcome
     }
 
     /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the
@@ -188,21 +192,28 @@ impl Engine {
         self.connections.is_empty()
     }
 
-    /// Sleeps until a frame comes, something is due, or the time is over. [`Engine::turn`] comes after
-    /// it.
-    pub fn wait(&self, most: Duration) -> Result<(), EngineError> {
+    /// Sleeps until a frame comes, something is due, the service ends, or the time is over.
+    /// [`Engine::turn`] comes after it.
+    pub fn wait(&mut self, most: Duration) -> Result<(), EngineError> {
         let due = self.connections.deadline();
         let due = due.map_or(most, |due| due.saturating_sub(self.clock.elapsed()).min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
         let mut polled = [
             PollFd::new(&self.devices.socket, PollFlags::IN),
-            // The service says nothing by itself: it has ended.
             PollFd::new(&self.stream, PollFlags::IN),
         ];
-        match poll(&mut polled, Some(&until)) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            done => done.map(drop).map_err(|errno| EngineError::Devices(errno.into())),
+        let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..1] };
+        match poll(wanted, Some(&until)) {
+            Err(Errno::INTR) => return Ok(()),
+            done => done.map_err(|errno| EngineError::Devices(errno.into()))?,
+        };
+        // It says nothing by itself.
+        if polled[1].revents().is_empty() {
+            return Ok(());
         }
+        self.is_served = false;
+        let taken = self.connections.remove_all();
+        taken.into_iter().try_for_each(|(_, known)| wait_for_return(&known.head))
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
@@ -387,7 +398,7 @@ fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()>
 /// The service that has ended has removed the devices, and taken the connections.
 fn unless_gone(written: io::Result<()>) -> io::Result<()> {
     match written {
-        Err(error) if error.raw_os_error() == Some(Errno::EBADFD as i32) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => Ok(()),
         written => written,
     }
 }
@@ -402,7 +413,7 @@ fn ethernet(packet: &[u8]) -> [u8; ETHERNET] {
 
 fn receive(stream: &UnixStream) -> Result<(Answer, Vec<OwnedFd>), EngineError> {
     let received = lines::receive(stream).map_err(EngineError::Service)?;
-    received.ok_or_else(|| EngineError::Service(io::Error::other("it was killed")))
+    received.ok_or_else(|| EngineError::Service(io::Error::other("it has ended")))
 }
 
 /// Takes a refusal for the error that it is.

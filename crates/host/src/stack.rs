@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
 use loopscope_stack_service::{Service, keep};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::geteuid;
@@ -60,6 +61,8 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
     let hint = if geteuid().is_root() { "" } else { " as an ordinary user: start it as root" };
     let at = || format!("cannot serve programs at {}{hint}", path.display());
     let folder = Folder::make(path).with_context(at)?;
+    // Each connection takes two descriptors here, and as many of the keeper, which inherits the limit.
+    raise_limit().context("cannot have more descriptors")?;
     let (own, of_keeper) = UnixStream::pair().context("cannot make sockets")?;
     let mut keeper = start_keeper(of_keeper)?;
     let served = Service::listen(path, Some(own)).with_context(at).and_then(|service| {
@@ -73,6 +76,11 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
     drop(folder);
     served.and(kept)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn raise_limit() -> nix::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
 
 /// Starts this program as the keeper. Signals of the terminal do not reach it.

@@ -65,11 +65,6 @@ impl Program {
     /// Does what the program asks for.
     pub(crate) fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
         let done = match request {
-            // The service has ended, and the kernel has it.
-            Request::GiveBack { .. } if self.devices.is_none() => Ok(Answer::GivenBack.into()),
-            Request::Forget { .. } if self.devices.is_none() => {
-                Ok(Answer::Forgotten { packets: None, payload: None }.into())
-            }
             Request::Take { send, receive } => self.take(files, send, receive),
             Request::GiveBack { connection } => self.give_back(connection),
             Request::Forget { connection } => self.forget(connection),

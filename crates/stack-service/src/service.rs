@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -29,7 +30,8 @@ pub struct Service {
     programs: Arc<Programs>,
 }
 
-type Programs = Mutex<Vec<Arc<Mutex<Program>>>>;
+/// With the connections by which they ask.
+type Programs = Mutex<Vec<(Arc<Mutex<Program>>, UnixStream)>>;
 
 impl Service {
     /// Listens at a path, for programs of all users. It serves the network namespace of this thread,
@@ -65,7 +67,9 @@ impl Service {
     /// No program can connect any more.
     pub fn serve(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
         let served = self.accept(until, failed);
-        for program in std::mem::take(&mut *lock(&self.programs)) {
+        for (program, stream) in std::mem::take(&mut *lock(&self.programs)) {
+            // From here on it is answered nothing. That it fails means that it has gone.
+            let _ = stream.shutdown(Shutdown::Both);
             lock(&program).return_all().iter().for_each(|why| failed(why));
         }
         self.machine.keeper.end();
@@ -94,12 +98,16 @@ fn serve_one(stream: &UnixStream, machine: Arc<Machine>, programs: &Programs, fa
     if lock(programs).len() >= MOST {
         return refuse(format!("{MOST} programs have connections by the stack already"));
     }
-    let (program, welcome) = match Program::new(machine) {
+    let made = Program::new(machine).and_then(|made| {
+        let stream = stream.try_clone().map_err(MachineError::Devices)?;
+        Ok((made, stream))
+    });
+    let ((program, welcome), other) = match made {
         Ok(made) => made,
         Err(error) => return refuse(error.to_string()),
     };
     let program = Arc::new(Mutex::new(program));
-    lock(programs).push(Arc::clone(&program));
+    lock(programs).push((Arc::clone(&program), other));
     // A program that does not keep to the protocol is like one that has ended.
     if send(stream, &welcome.answer, &welcome.files()).is_ok() {
         while let Ok(Some((request, files))) = receive::<Request>(stream) {
@@ -110,7 +118,7 @@ fn serve_one(stream: &UnixStream, machine: Arc<Machine>, programs: &Programs, fa
         }
     }
     lock(&program).return_all().iter().for_each(|why| failed(why));
-    lock(programs).retain(|other| !Arc::ptr_eq(other, &program));
+    lock(programs).retain(|(other, _)| !Arc::ptr_eq(other, &program));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -220,8 +220,8 @@ fn when_the_service_ends_the_kernel_goes_on() {
             }
         }
         assert!(ends.is_none());
-        let why = refusal(&mut engine, &all[0].0.here);
-        assert!(why.contains("the service of the stack has ended"), "{why}");
+        let refused = engine.take(&all[0].0.here, config());
+        assert!(matches!(refused, Err(EngineError::Service(_))), "{refused:?}");
         assert_eq!(devices(), before);
         while !all.iter().all(|(_, _, ours, theirs)| ours.is_done() && theirs.is_done()) {
             for (connection, _, ours, theirs) in &mut all {
@@ -229,6 +229,36 @@ fn when_the_service_ends_the_kernel_goes_on() {
                 theirs.act(&mut connection.there, &mut rng);
             }
         }
+    });
+}
+
+#[test]
+fn a_program_that_waits_learns_that_the_service_has_ended() {
+    in_thread(|| {
+        let machine = network();
+        let mut serving = Serving::start();
+        let mut engine = Engine::connect(serving.at()).unwrap();
+        let Connection { mut here, mut there } = connect(&machine, OWN[0]);
+        let id = engine.take(&here, config()).unwrap();
+        engine.turn().unwrap();
+        // What is due before.
+        engine.wait(Duration::from_millis(50)).unwrap();
+        engine.turn().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| serving.end());
+            let begin = Instant::now();
+            while engine.get(id).is_some() {
+                engine.wait(PATIENCE).unwrap();
+                engine.turn().unwrap();
+            }
+            assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+        });
+        there.write_all(b"by the kernel").unwrap();
+        read_all(&mut here, b"by the kernel");
+        // It sleeps, although the service is not there.
+        let begin = Instant::now();
+        engine.wait(Duration::from_millis(50)).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(50));
     });
 }
 

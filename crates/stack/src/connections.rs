@@ -109,6 +109,14 @@ impl<T> Connections<T> {
         Some((held.connection, held.of_user))
     }
 
+    /// Removes all connections.
+    pub fn remove_all(&mut self) -> Vec<(Connection, T)> {
+        self.places.clear();
+        self.free.clear();
+        let all = std::mem::take(&mut self.held).into_iter().flatten();
+        all.map(|held| (held.connection, held.of_user)).collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.places.len()
