@@ -233,6 +233,22 @@ fn when_the_service_ends_the_kernel_goes_on() {
 }
 
 #[test]
+fn a_program_that_only_reads_learns_that_the_service_has_ended() {
+    in_thread(|| {
+        let machine = network();
+        let mut serving = Serving::start();
+        let mut engine = Engine::connect(serving.at()).unwrap();
+        let Connection { mut here, mut there } = connect(&machine, OWN[0]);
+        let id = engine.take(&here, config()).unwrap();
+        engine.turn().unwrap();
+        serving.end();
+        assert_eq!(engine.read(id, &mut [0; 9]).unwrap(), None);
+        there.write_all(b"by the kernel").unwrap();
+        read_all(&mut here, b"by the kernel");
+    });
+}
+
+#[test]
 fn a_program_that_waits_learns_that_the_service_has_ended() {
     in_thread(|| {
         let machine = network();
