@@ -107,9 +107,14 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads them, before the connection is taken over.
+    /// Reads them, before the connection is taken over. Connections of several ways (MPTCP), which do
+    /// not have them all, are refused.
     pub fn of(socket: impl AsFd) -> Result<Kept, TakeoverError> {
-        Kept::read(socket.as_fd()).to("read the socket's options")
+        let socket = socket.as_fd();
+        if refusal::is_multipath(socket).to("ask for the socket's protocol")? {
+            return Err(Refusal::Multipath.into());
+        }
+        Kept::read(socket).to("read the socket's options")
     }
 
     fn read(socket: BorrowedFd<'_>) -> io::Result<Kept> {
@@ -159,9 +164,6 @@ impl Frozen {
         // It is the program's: not ours to replace.
         if options::has_filter(fd).to("look for a filter")? {
             return Err(Refusal::Filter.into());
-        }
-        if refusal::is_multipath(fd).to("ask for the socket's protocol")? {
-            return Err(Refusal::Multipath.into());
         }
         let info: libc::tcp_info = get(fd, IPPROTO_TCP, libc::TCP_INFO).to("read TCP_INFO")?;
         match info.tcpi_state {
