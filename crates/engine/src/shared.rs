@@ -89,7 +89,7 @@ impl Head {
         Head { map, valid }
     }
 
-    /// As it was saved last.
+    /// Returns where the connection was when it was saved last.
     pub(crate) fn load(&self) -> Outline {
         let at = outline_at(self.valid);
         let word = |number| self.map.word(at + number).load(Ordering::Relaxed);

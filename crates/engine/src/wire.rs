@@ -35,9 +35,9 @@ pub enum Request {
 pub enum Answer {
     /// The program's devices. With it come the AF_XDP socket, its memory, and the TAP device.
     Welcome {
-        /// As the memory is divided ([`loopscope_frames::Layout`]).
+        /// Bytes of a chunk of the memory ([`loopscope_frames::Layout`]).
         chunk: u32,
-        /// As above.
+        /// Chunks that frames are received into.
         receive: u32,
         /// The name of the TAP device.
         inlet: String,

@@ -202,7 +202,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// As of [`Bound::open`], for this process.
+    /// Opens one for this process ([`Bound::open`]).
     pub fn open(index: u32, largest: usize, receive: u32) -> Result<Socket, SocketError> {
         Bound::open(index, largest, receive)?.map()
     }

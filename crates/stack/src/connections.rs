@@ -35,9 +35,9 @@ pub struct Leaving<'s, T> {
     pub id: Id,
     /// The flow of the packets that leave.
     pub flow: &'s Flow,
-    /// As of [`Connection::poll_train`].
+    /// The segment, or several as one ([`Connection::poll_train`]).
     pub segment: Segment<'s>,
-    /// As of [`Connection::poll_train`].
+    /// Bytes of data in each of them but the last.
     pub size: usize,
     /// The connection as it is once they have left.
     pub connection: &'s Connection,

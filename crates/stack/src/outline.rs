@@ -23,21 +23,21 @@ pub struct Outline {
     pub expected: Place,
     /// The first byte that the other end was told it must not send.
     pub edge: Place,
-    /// As in [`State`].
+    /// [`State::peer_window`].
     pub peer_window: usize,
-    /// As in [`State`].
+    /// [`State::segment`].
     pub segment: usize,
-    /// As in [`State`].
+    /// [`State::scale`].
     pub scale: u8,
-    /// As in [`State`].
+    /// [`State::peer_scale`].
     pub peer_scale: u8,
-    /// As in [`State`].
+    /// [`State::selective`].
     pub selective: bool,
-    /// As in [`State`].
+    /// [`State::ecn`].
     pub ecn: bool,
-    /// As in [`State`].
+    /// [`State::round_trip`].
     pub round_trip: Option<(Duration, Duration)>,
-    /// As in [`State`].
+    /// [`State::timestamps`].
     pub timestamps: Option<Clocks>,
 }
 
