@@ -1,5 +1,6 @@
 //! The memory of a connection: a file without a name, with the connection's outline and the rings of
-//! its streams. The program maps it; the service reads and writes the file.
+//! its streams. The program maps it; the service maps its first page, and reads and writes the rest
+//! as a file.
 //!
 //! The outline is there twice. The program writes the one that is not valid, and then says that it is,
 //! in one step that fails when the service has taken the connection. So what is taken is whole,

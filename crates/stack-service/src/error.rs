@@ -19,6 +19,12 @@ pub enum MachineError {
     /// The devices of a program.
     #[error("the devices of the program cannot be made: {0}")]
     Devices(io::Error),
+    /// The memory of a connection.
+    #[error("the memory of the connection: {0}")]
+    Memory(io::Error),
+    /// The keeper of the service is not told, without which nothing is taken over.
+    #[error("what the service does cannot be kept safe: {0}")]
+    Keeper(io::Error),
     /// The kernel does not say what is asked.
     #[error("{what}: {source}")]
     System {

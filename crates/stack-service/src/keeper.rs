@@ -197,11 +197,11 @@ impl Held {
             return Ok(frozen.thaw()?);
         };
         // The service may have been killed before it could say so.
-        if memory.has_returned().map_err(MachineError::Devices)? {
+        if memory.has_returned().map_err(MachineError::Memory)? {
             return Ok(());
         }
-        let state = memory.take().map_err(MachineError::Devices)?;
+        let state = memory.take().map_err(MachineError::Memory)?;
         advance(&frozen, &state, &flow, inlet)?;
-        memory.set_returned().map_err(MachineError::Devices)
+        memory.set_returned().map_err(MachineError::Memory)
     }
 }

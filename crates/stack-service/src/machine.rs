@@ -92,7 +92,7 @@ impl Machine {
         let device = |name: &str| -> io::Result<Device> {
             Ok(Device { index: index(name)?, name: name.to_owned() })
         };
-        self.keeper.pair(program, &near).map_err(MachineError::Devices)?;
+        self.keeper.pair(program, &near).map_err(MachineError::Keeper)?;
         let mut netlink = Connection::open().map_err(MachineError::Devices)?;
         // This thread's: the far end stays here.
         let namespace = std::fs::File::open("/proc/thread-self/ns/net");
@@ -101,7 +101,7 @@ impl Machine {
         netlink.make(vec![veth(&near, &peer, None, None)]).map_err(MachineError::Devices)?;
         let mut made = Pair(Some(near.clone()));
         let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
-        self.keeper.inlet(program, &inlet).map_err(MachineError::Devices)?;
+        self.keeper.inlet(program, &inlet).map_err(MachineError::Keeper)?;
         let make = || {
             let links = [near.as_str(), &far, inlet.name()];
             let own = Own { near: device(&near)?, inlet: device(inlet.name())? };

@@ -89,12 +89,12 @@ impl Program {
         // Whatever happens from here on, it knows how to undo it.
         keeper
             .begins(self.number, number, socket.as_fd(), kept, &flow)
-            .map_err(MachineError::Devices)?;
+            .map_err(MachineError::Keeper)?;
         let taken = self.freeze(number, flow, &socket, kept, devices, [send, receive]);
         let (held, file) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                keeper.returned(number).map_err(MachineError::Devices)?;
+                keeper.returned(number).map_err(MachineError::Keeper)?;
                 return Err(error);
             }
         };
@@ -135,7 +135,7 @@ impl Program {
             Err(error) => {
                 frozen.thaw()?;
                 self.machine.forget(diverted)?;
-                Err(MachineError::Devices(error))
+                Err(MachineError::Memory(error))
             }
         }
     }
@@ -149,12 +149,12 @@ impl Program {
             return Err(MachineError::Refused("no such connection is taken over".into()));
         };
         let flow = held.diverted.flow;
-        let state = held.memory.take().map_err(MachineError::Devices)?;
+        let state = held.memory.take().map_err(MachineError::Memory)?;
         let devices = self.devices.as_ref().ok_or_else(gone)?;
         advance(&frozen, &state, &flow, &devices.inlet)?;
-        held.memory.set_returned().map_err(MachineError::Devices)?;
+        held.memory.set_returned().map_err(MachineError::Memory)?;
         self.machine.stop(&flow)?;
-        self.machine.keeper.returned(connection).map_err(MachineError::Devices)?;
+        self.machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
         Ok(Answer::GivenBack.into())
     }
 
@@ -179,10 +179,10 @@ impl Program {
             let flow = diverted.flow;
             let back = || {
                 let Some(frozen) = frozen else { return Ok(()) };
-                let state = memory.take().map_err(MachineError::Devices)?;
+                let state = memory.take().map_err(MachineError::Memory)?;
                 advance(&frozen, &state, &flow, &self.devices()?.inlet)?;
-                memory.set_returned().map_err(MachineError::Devices)?;
-                self.machine.keeper.returned(number).map_err(MachineError::Devices)
+                memory.set_returned().map_err(MachineError::Memory)?;
+                self.machine.keeper.returned(number).map_err(MachineError::Keeper)
             };
             let done = back().and_then(|()| self.machine.forget(diverted).map(drop));
             if let Err(error) = done {
