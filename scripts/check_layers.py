@@ -61,6 +61,7 @@ CRATES: dict[str, set[str]] = {
         "takeover",
         "unix-lines",
     },
+    "preload": {"engine", "stack"},
     "emulate": {"time", "trace", "phase", "timer", "quantity", "frames"},
     "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
     "agent": {

@@ -12,7 +12,7 @@ use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{
     CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
 };
-use loopscope_stack::{Config, Connection, Connections, Id, Leaving};
+use loopscope_stack::{Config, Connection, Connections, End, Id, Leaving};
 use loopscope_unix_lines as lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -31,6 +31,9 @@ const BATCH: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Packets that are kept for the kernel, of a connection that it is to have.
 const KEPT: usize = 64;
+/// The engine's descriptors have numbers from here on, where there is room: those of the program stay
+/// as they would be.
+const ASIDE: i32 = 960;
 
 /// Why a connection is not, or no longer, transferred here.
 #[derive(Debug, Error)]
@@ -85,6 +88,19 @@ pub struct Engine {
     devices: Devices,
     clock: Instant,
     data: Vec<u8>,
+    /// What [`Engine::turn`] has given back, until the program asks.
+    returned: Vec<Returned>,
+}
+
+/// A connection that [`Engine::turn`] has given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Returned {
+    /// Which one.
+    pub id: Id,
+    /// Why.
+    pub end: Option<End>,
+    /// What [`Engine::give_back`] tells.
+    pub counts: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -101,11 +117,12 @@ impl Engine {
     pub fn connect(path: &Path) -> Result<Engine, EngineError> {
         let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
         let stream = UnixStream::connect(path).map_err(no_service)?;
+        let stream = UnixStream::from(aside(stream.into()));
         let (answer, files) = receive(&stream)?;
         let Answer::Welcome { chunk, receive: room, inlet } = expect(answer)? else {
             return Err(unexpected());
         };
-        let [socket, memory, tap] = exactly(files)?;
+        let [socket, memory, tap] = exactly(files)?.map(aside);
         let layout = Layout { chunk, receive: room };
         let socket = Bound { socket, memory, layout }.map()?;
         let devices = Devices {
@@ -121,6 +138,7 @@ impl Engine {
             devices,
             clock: Instant::now(),
             data: vec![0; TRAIN],
+            returned: vec![],
         })
     }
 
@@ -160,9 +178,25 @@ impl Engine {
         self.send(now)?;
         let mut outcome = Ok(());
         for id in self.connections.take_ended() {
-            outcome = outcome.and(self.give_back(id).map(drop));
+            let end = self.get(id).and_then(Connection::end);
+            match self.give_back(id) {
+                Ok(counts) => self.returned.push(Returned { id, end, counts }),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
         outcome
+    }
+
+    /// Connections that [`Engine::turn`] has given back since the last call.
+    pub fn take_returned(&mut self) -> Vec<Returned> {
+        std::mem::take(&mut self.returned)
+    }
+
+    /// Whether small segments of a connection are sent at once (TCP_NODELAY).
+    pub fn set_no_delay(&mut self, id: Id, no_delay: bool) {
+        if let Some(connection) = self.connections.change(id) {
+            connection.set_no_delay(no_delay);
+        }
     }
 
     /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the
@@ -195,13 +229,9 @@ impl Engine {
     /// Sleeps until a frame comes, something is due, the service ends, or the time is over.
     /// [`Engine::turn`] comes after it.
     pub fn wait(&mut self, most: Duration) -> Result<(), EngineError> {
-        let due = self.connections.deadline();
-        let due = due.map_or(most, |due| due.saturating_sub(self.clock.elapsed()).min(most));
+        let due = self.due().map_or(most, |due| due.min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
-        let mut polled = [
-            PollFd::new(&self.devices.socket, PollFlags::IN),
-            PollFd::new(&self.stream, PollFlags::IN),
-        ];
+        let mut polled = self.sources().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..1] };
         match poll(wanted, Some(&until)) {
             Err(Errno::INTR) => return Ok(()),
@@ -214,6 +244,24 @@ impl Engine {
         self.is_served = false;
         let taken = self.connections.remove_all();
         taken.into_iter().try_for_each(|(_, known)| wait_for_return(&known.head))
+    }
+
+    /// How long [`Engine::turn`] can wait if no frame comes. None: for ever.
+    pub fn due(&self) -> Option<Duration> {
+        self.connections.deadline().map(|due| due.saturating_sub(self.clock.elapsed()))
+    }
+
+    /// A program that waits by itself calls [`Engine::turn`] when one of these can be read: the socket
+    /// that frames come to, and the connection to the service, which says nothing by itself unless it
+    /// has ended.
+    pub fn sources(&self) -> [BorrowedFd<'_>; 2] {
+        [self.devices.socket.as_fd(), self.stream.as_fd()]
+    }
+
+    /// All its descriptors, which the program must not close.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        let [socket, stream] = self.sources();
+        [socket, stream, self.devices.inlet.as_fd()]
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
@@ -426,6 +474,11 @@ fn expect(answer: Answer) -> Result<Answer, EngineError> {
 
 fn unexpected() -> EngineError {
     EngineError::Service(io::Error::other("it answers what was not asked"))
+}
+
+/// The same with a larger number, or as it is where there is none.
+fn aside(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, ASIDE).unwrap_or(fd)
 }
 
 fn exactly<const N: usize>(files: Vec<OwnedFd>) -> Result<[OwnedFd; N], EngineError> {

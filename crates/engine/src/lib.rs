@@ -11,4 +11,4 @@ pub mod memory;
 mod shared;
 pub mod wire;
 
-pub use engine::{Engine, EngineError};
+pub use engine::{Engine, EngineError, Returned};

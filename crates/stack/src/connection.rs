@@ -289,6 +289,11 @@ impl Connection {
         count
     }
 
+    /// Changes [`Config::no_delay`].
+    pub fn set_no_delay(&mut self, no_delay: bool) {
+        self.config.no_delay = no_delay;
+    }
+
     /// When [`Connection::wake`] is to be called, if nothing happens before.
     pub fn deadline(&self) -> Option<Duration> {
         if self.end.is_some() {

@@ -1,0 +1,121 @@
+//! What the kernel tells of a descriptor that is the program's.
+#![allow(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use libc::{c_int, pollfd, sigset_t, socklen_t, timespec, timeval};
+use loopscope_stack::{Config, KeepAlive};
+
+use crate::real;
+
+/// A descriptor for the time of a call. It may have been closed, which the kernel then says.
+pub(crate) fn borrow<'fd>(fd: c_int) -> BorrowedFd<'fd> {
+    // SAFETY: it is not -1, and those who get it only make system calls with it.
+    unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+}
+
+/// An option that is a plain structure of integers.
+fn option<T: Copy>(fd: c_int, level: c_int, name: c_int, zero: T) -> Option<T> {
+    let (mut value, mut length) = (zero, size_of::<T>() as socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes to `value`, whose fields are integers.
+    let got =
+        unsafe { real::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
+    (got == 0).then_some(value)
+}
+
+/// An option that is an integer.
+pub(crate) fn integer(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    option(fd, level, name, 0)
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO. None: for ever.
+pub(crate) fn timeout(fd: c_int, name: c_int) -> Option<Duration> {
+    let found = option(fd, libc::SOL_SOCKET, name, timeval { tv_sec: 0, tv_usec: 0 })?;
+    let time = Duration::from_secs(found.tv_sec.try_into().ok()?)
+        + Duration::from_micros(found.tv_usec.try_into().ok()?);
+    (!time.is_zero()).then_some(time)
+}
+
+/// Whether calls do not wait (O_NONBLOCK).
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    let flags = rustix::fs::fcntl_getfl(borrow(fd));
+    flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// Whether a program that is executed does not get it.
+pub(crate) fn closes_on_exec(fd: c_int) -> bool {
+    let flags = rustix::io::fcntl_getfd(borrow(fd));
+    flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
+/// Whether a socket has TCP of the kernel.
+pub(crate) fn is_tcp(fd: c_int) -> bool {
+    let of = |name| integer(fd, libc::SOL_SOCKET, name);
+    matches!(of(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
+        && of(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+}
+
+/// How the stack is to treat a connection, as the program has set its socket.
+pub(crate) fn config(fd: c_int) -> Config {
+    let of = |name| integer(fd, libc::IPPROTO_TCP, name).unwrap_or(0);
+    let seconds = |name| Duration::from_secs(of(name).unsigned_abs().max(1).into());
+    let is_kept = integer(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap_or(0) != 0;
+    let user_timeout = of(libc::TCP_USER_TIMEOUT);
+    let default = Config::default();
+    Config {
+        no_delay: of(libc::TCP_NODELAY) != 0,
+        keep_alive: is_kept.then(|| KeepAlive {
+            idle: seconds(libc::TCP_KEEPIDLE),
+            interval: seconds(libc::TCP_KEEPINTVL),
+            probes: of(libc::TCP_KEEPCNT).unsigned_abs().max(1),
+        }),
+        patience: match user_timeout {
+            0 => default.patience,
+            time => Duration::from_millis(time.unsigned_abs().into()),
+        },
+        ..default
+    }
+}
+
+/// This end and the other, where the socket is connected.
+pub(crate) fn addresses(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
+    let here = rustix::net::getsockname(borrow(fd)).ok()?;
+    let there = rustix::net::getpeername(borrow(fd)).ok()??;
+    Some((here.try_into().ok()?, there.try_into().ok()?))
+}
+
+/// Bytes of both streams, those that came and those that were written, as the kernel has them.
+/// `struct tcp_info` (linux/tcp.h) from its 13th 8 bytes on.
+pub(crate) fn streams(fd: c_int) -> Option<(u64, u64)> {
+    let info: [u64; 20] = option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0; 20])?;
+    let [acknowledged, received] = [info[15], info[16]];
+    let queued = rustix::io::ioctl_fionread(borrow(fd)).ok().and_then(|_| unsent(fd));
+    Some((received, acknowledged + queued.unwrap_or(0)))
+}
+
+/// SIOCOUTQ: bytes that were written and are not acknowledged.
+fn unsent(fd: c_int) -> Option<u64> {
+    let mut count: c_int = 0;
+    // SAFETY: the kernel writes one integer to `count`.
+    let got = unsafe { real::ioctl(fd, libc::TIOCOUTQ as usize, (&raw mut count) as usize) };
+    (got == 0).then(|| count.unsigned_abs().into())
+}
+
+/// ppoll(2), by which a thread can be cancelled.
+pub(crate) fn wait(
+    fds: &mut [pollfd],
+    time: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<usize, c_int> {
+    let time = time.map(|time| timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: all of them live until it returns, and the count is that of `fds`.
+    let found = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, mask) };
+    usize::try_from(found).map_err(|_| real::errno())
+}

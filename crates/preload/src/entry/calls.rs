@@ -1,0 +1,238 @@
+//! Who serves a call that transfers data.
+#![allow(unsafe_code)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+use libc::{c_int, iovec, msghdr, ssize_t};
+
+use crate::options::How;
+use crate::table::{self, Kind, Use};
+use crate::transfer::{self, Outcome};
+use crate::{fork, lock, real};
+
+/// Pieces that need no memory.
+const FEW: usize = 8;
+/// More pieces the kernel refuses (UIO_MAXIOV).
+const MOST: usize = 1024;
+
+/// Who serves it.
+enum Way {
+    /// The kernel. The connection is not taken over meanwhile.
+    Kernel(Option<Use>),
+    Stack,
+}
+
+/// Who serves a call that transfers data. A connection is taken over here.
+fn way(fd: c_int) -> Way {
+    loop {
+        match table::kind(fd) {
+            Kind::Taken if !lock::is_inside() => return Way::Stack,
+            Kind::Candidate if !lock::is_inside() => {
+                if table::is_due(fd) && take(fd) {
+                    continue;
+                }
+                if let Some(used) = table::begin(fd, true) {
+                    return Way::Kernel(Some(used));
+                }
+            }
+            _ => return Way::Kernel(None),
+        }
+    }
+}
+
+/// Tries to take a connection over; whether its kind may have changed.
+fn take(fd: c_int) -> bool {
+    if !fork::is_ours() {
+        // The process was made without a word of the C library.
+        return table::set(fd, Kind::Plain);
+    }
+    let take = |state: &mut crate::state::State| {
+        let claimed = table::claim(fd);
+        if claimed {
+            state.take(fd);
+        }
+        claimed
+    };
+    lock::with(take).unwrap_or(false)
+}
+
+/// Has the kernel serve a call that the stack cannot.
+pub(super) fn by_kernel(fd: c_int, why: &str, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    if table::kind(fd) == Kind::Taken && !lock::is_inside() {
+        lock::with(|state| state.release(fd, why));
+    }
+    let _used = table::begin(fd, true);
+    call()
+}
+
+/// Pieces of memory without those of no bytes.
+struct Pieces {
+    few: [MaybeUninit<iovec>; FEW],
+    many: Vec<iovec>,
+    count: usize,
+}
+
+impl Pieces {
+    /// None: the kernel is to say what is wrong with them.
+    unsafe fn of(parts: *const iovec, count: usize) -> Option<Pieces> {
+        let mut pieces =
+            Pieces { few: [const { MaybeUninit::uninit() }; FEW], many: vec![], count: 0 };
+        if count > MOST || parts.is_null() {
+            return None;
+        }
+        // SAFETY: the caller has so many, as the kernel would read them.
+        let parts = unsafe { std::slice::from_raw_parts(parts, count) };
+        for part in parts.iter().filter(|part| part.iov_len > 0) {
+            if part.iov_base.is_null() || part.iov_len > isize::MAX as usize {
+                return None;
+            }
+            if count <= FEW {
+                pieces.few[pieces.count].write(*part);
+            } else {
+                pieces.many.push(*part);
+            }
+            pieces.count += 1;
+        }
+        Some(pieces)
+    }
+
+    fn slice(&mut self) -> &mut [iovec] {
+        if !self.many.is_empty() {
+            return &mut self.many;
+        }
+        // SAFETY: the first `count` were written by `of`.
+        unsafe { std::slice::from_raw_parts_mut(self.few.as_mut_ptr().cast(), self.count) }
+    }
+}
+
+/// Receives by the stack or by the kernel. `call` is what the program has called.
+///
+/// # Safety
+/// `parts` are `count` pieces of memory that can be written.
+pub(super) unsafe fn receive_parts(
+    fd: c_int,
+    (parts, count): (*const iovec, usize),
+    how: How,
+    mut call: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    loop {
+        let _used = match way(fd) {
+            Way::Kernel(used) => {
+                let result = call();
+                drop(used);
+                return result;
+            }
+            Way::Stack => (),
+        };
+        let errno = real::errno();
+        // SAFETY: the caller's. An `IoSliceMut` is an `iovec` (its documentation says so), and the
+        // memory of each is the program's for this call.
+        let outcome = unsafe {
+            let Some(mut pieces) = Pieces::of(parts, count) else {
+                return by_kernel(fd, "pieces of memory that cannot be", call);
+            };
+            let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSliceMut<'_>];
+            transfer::receive(fd, &mut *slice, how)
+        };
+        match finish(outcome, errno) {
+            Ok(result) => return result,
+            Err(0) => {}
+            Err(done) => {
+                // SAFETY: the caller's.
+                let more = unsafe {
+                    rest(parts, count, done, |message| {
+                        let flags = if how.all { libc::MSG_WAITALL } else { libc::MSG_DONTWAIT };
+                        real::recvmsg(fd, message, flags)
+                    })
+                };
+                return done as ssize_t + more.max(0);
+            }
+        }
+    }
+}
+
+/// Sends by the stack or by the kernel.
+///
+/// # Safety
+/// `parts` are `count` pieces of memory that can be read.
+pub(super) unsafe fn send_parts(
+    fd: c_int,
+    (parts, count): (*const iovec, usize),
+    how: How,
+    mut call: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    loop {
+        match way(fd) {
+            Way::Kernel(used) => {
+                let result = call();
+                drop(used);
+                return result;
+            }
+            Way::Stack => {}
+        }
+        let errno = real::errno();
+        // SAFETY: as in `receive`.
+        let outcome = unsafe {
+            let Some(mut pieces) = Pieces::of(parts, count) else {
+                return by_kernel(fd, "pieces of memory that cannot be", call);
+            };
+            let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSlice<'_>];
+            transfer::send(fd, &mut *slice, how)
+        };
+        match finish(outcome, errno) {
+            Ok(result) => return result,
+            Err(0) => {}
+            Err(done) => {
+                // SAFETY: the caller's.
+                let more = unsafe {
+                    rest(parts, count, done, |message| {
+                        // What was written counts; a later call says what is wrong.
+                        let at_once = if how.at_once { libc::MSG_DONTWAIT } else { 0 };
+                        real::sendmsg(fd, message, libc::MSG_NOSIGNAL | at_once)
+                    })
+                };
+                return done as ssize_t + more.max(0);
+            }
+        }
+    }
+}
+
+/// The result of a call, or the bytes after which the kernel goes on.
+fn finish(outcome: Outcome, errno: c_int) -> Result<ssize_t, usize> {
+    match outcome {
+        Outcome::Done(count) => {
+            real::set_errno(errno);
+            Ok(count as ssize_t)
+        }
+        Outcome::Fails(why) => {
+            real::set_errno(why);
+            Ok(-1)
+        }
+        Outcome::Kernel(done) => Err(done),
+    }
+}
+
+/// Goes on behind the first bytes of the pieces.
+unsafe fn rest(
+    parts: *const iovec,
+    count: usize,
+    mut done: usize,
+    call: impl FnOnce(*mut msghdr) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller has so many pieces. A message of zeros is one with nothing in it; its pieces
+    // live until the call has returned.
+    unsafe {
+        let mut left = vec![];
+        for part in std::slice::from_raw_parts(parts, count) {
+            let skipped = done.min(part.iov_len);
+            done -= skipped;
+            let iov_base = part.iov_base.cast::<u8>().add(skipped).cast();
+            left.push(iovec { iov_base, iov_len: part.iov_len - skipped });
+        }
+        let mut message: msghdr = std::mem::zeroed();
+        message.msg_iov = left.as_mut_ptr();
+        message.msg_iovlen = left.len() as _;
+        call(&raw mut message)
+    }
+}

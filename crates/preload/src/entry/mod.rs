@@ -1,0 +1,7 @@
+//! The functions that programs call in place of the C library's.
+
+mod calls;
+mod polls;
+mod signals;
+mod sockets;
+mod transfers;

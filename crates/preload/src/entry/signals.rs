@@ -1,0 +1,52 @@
+//! Functions that set handlers of signals.
+#![allow(unsafe_code)]
+#![allow(clippy::missing_safety_doc)] // Each has the safety of the function that it stands for.
+
+use libc::{c_int, sighandler_t};
+
+use crate::signals::{set, set_simple};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { set(signal, new, old) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { set(signal, new, old) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    set_simple(signal, handler, libc::SA_RESTART)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    set_simple(signal, handler, libc::SA_RESTART)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    set_simple(signal, handler, libc::SA_RESTART)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    set_simple(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    set_simple(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER)
+}

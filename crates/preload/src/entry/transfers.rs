@@ -1,0 +1,207 @@
+//! Functions that transfer data.
+#![allow(unsafe_code)]
+#![allow(clippy::missing_safety_doc)] // Each has the safety of the function that it stands for.
+
+use libc::{c_int, c_void, cmsghdr, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::calls::{by_kernel, receive_parts, send_parts};
+use crate::options::{How, receiving, sending};
+use crate::{first, lock, real, table};
+
+const FLAGS: &str = "flags that are the kernel's";
+
+fn piece(start: *const c_void, size: size_t) -> iovec {
+    iovec { iov_base: start.cast_mut(), iov_len: size }
+}
+
+/// As recv(2); `call` is what the program has called.
+unsafe fn receive_one(
+    fd: c_int,
+    to: *mut c_void,
+    size: size_t,
+    flags: c_int,
+    call: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    let part = piece(to, size);
+    match receiving(flags) {
+        // SAFETY: the program's: `to` has room for so many bytes.
+        Some(how) => unsafe { receive_parts(fd, (&raw const part, 1), how, call) },
+        None => by_kernel(fd, FLAGS, call),
+    }
+}
+
+/// As send(2); `call` is what the program has called.
+unsafe fn send_one(
+    fd: c_int,
+    from: *const c_void,
+    size: size_t,
+    flags: c_int,
+    call: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    let part = piece(from, size);
+    match sending(flags) {
+        // SAFETY: the program's: `from` has so many bytes.
+        Some(how) => unsafe { send_parts(fd, (&raw const part, 1), how, call) },
+        None => by_kernel(fd, FLAGS, call),
+    }
+}
+
+/// Defines functions that begin with a descriptor: those of the kernel's cost one load. `call` is the
+/// kernel's function with the same arguments.
+macro_rules! functions {
+    ($($name:ident = $real:ident ($fd:ident $(, $arg:ident: $type:ty)*) $call:ident => $body:expr;)*)
+    => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $arg: $type)*) -> ssize_t {
+            // SAFETY: the caller's.
+            let $call = || unsafe { real::$real($fd $(, $arg)*) };
+            if table::is_plain($fd) {
+                return $call();
+            }
+            // SAFETY: the caller's.
+            unsafe { $body }
+        }
+    )*};
+}
+
+functions! {
+    read = read (fd, to: *mut c_void, size: size_t)
+        call => receive_one(fd, to, size, 0, call);
+    __read = read (fd, to: *mut c_void, size: size_t)
+        call => receive_one(fd, to, size, 0, call);
+    write = write (fd, from: *const c_void, size: size_t)
+        call => send_one(fd, from, size, 0, call);
+    __write = write (fd, from: *const c_void, size: size_t)
+        call => send_one(fd, from, size, 0, call);
+    __read_chk = __read_chk (fd, to: *mut c_void, size: size_t, room: size_t)
+        call => if size > room { call() } else { receive_one(fd, to, size, 0, call) };
+    recv = recv (fd, to: *mut c_void, size: size_t, flags: c_int)
+        call => receive_one(fd, to, size, flags, call);
+    __recv_chk = __recv_chk (fd, to: *mut c_void, size: size_t, room: size_t, flags: c_int)
+        call => if size > room { call() } else { receive_one(fd, to, size, flags, call) };
+    send = send (fd, from: *const c_void, size: size_t, flags: c_int)
+        call => send_one(fd, from, size, flags, call);
+    __send = send (fd, from: *const c_void, size: size_t, flags: c_int)
+        call => send_one(fd, from, size, flags, call);
+    recvfrom = recvfrom (fd, to: *mut c_void, size: size_t, flags: c_int, address: *mut sockaddr,
+        length: *mut socklen_t)
+        call => receive_from(fd, (to, size, flags), address, length, call);
+    __recvfrom_chk = __recvfrom_chk (fd, to: *mut c_void, size: size_t, room: size_t, flags: c_int,
+        address: *mut sockaddr, length: *mut socklen_t)
+        call => if size > room {
+            call()
+        } else {
+            receive_from(fd, (to, size, flags), address, length, call)
+        };
+    sendto = sendto (fd, from: *const c_void, size: size_t, flags: c_int,
+        address: *const sockaddr, length: socklen_t)
+        call => send_one(fd, from, size, flags, call);
+    readv = readv (fd, parts: *const iovec, count: c_int)
+        call => match usize::try_from(count) {
+            Ok(count) => receive_parts(fd, (parts, count), How::default(), call),
+            Err(_) => by_kernel(fd, FLAGS, call),
+        };
+    writev = writev (fd, parts: *const iovec, count: c_int)
+        call => match usize::try_from(count) {
+            Ok(count) => send_parts(fd, (parts, count), How::default(), call),
+            Err(_) => by_kernel(fd, FLAGS, call),
+        };
+    recvmsg = recvmsg (fd, message: *mut msghdr, flags: c_int)
+        call => receive_message(fd, message, flags, call);
+}
+
+/// As recvfrom(2): a connection of TCP tells no address.
+unsafe fn receive_from(
+    fd: c_int,
+    (to, size, flags): (*mut c_void, size_t, c_int),
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    call: impl Fn() -> ssize_t,
+) -> ssize_t {
+    let mut by_kernel = false;
+    // SAFETY: the caller's.
+    unsafe {
+        let result = receive_one(fd, to, size, flags, || {
+            by_kernel = true;
+            call()
+        });
+        if result >= 0 && !by_kernel && !address.is_null() && !length.is_null() {
+            *length = 0;
+        }
+        result
+    }
+}
+
+/// As recvmsg(2): a connection of TCP has nothing to tell besides its data.
+unsafe fn receive_message(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    call: impl Fn() -> ssize_t,
+) -> ssize_t {
+    let Some(how) = receiving(flags).filter(|_| !message.is_null()) else {
+        return by_kernel(fd, FLAGS, call);
+    };
+    let mut by_kernel = false;
+    // SAFETY: the caller's: the message lives, with its pieces.
+    unsafe {
+        let parts = ((*message).msg_iov.cast_const(), (*message).msg_iovlen as usize);
+        let result = receive_parts(fd, parts, how, || {
+            by_kernel = true;
+            call()
+        });
+        if result >= 0 && !by_kernel {
+            (*message).msg_namelen = 0;
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = 0;
+        }
+        result
+    }
+}
+
+/// As sendmsg(2). Descriptors that are passed are another process's as well from then on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's: the message lives, with its pieces.
+    unsafe {
+        let call = || real::sendmsg(fd, message, flags);
+        let Some(told) = message.as_ref() else { return call() };
+        if told.msg_controllen > 0 && !lock::is_inside() {
+            give_back_passed(message);
+        }
+        if table::is_plain(fd) {
+            return call();
+        }
+        match sending(flags).filter(|_| told.msg_controllen == 0) {
+            Some(how) => {
+                let parts = (told.msg_iov.cast_const(), told.msg_iovlen as usize);
+                send_parts(fd, parts, how, call)
+            }
+            None => by_kernel(fd, FLAGS, call),
+        }
+    }
+}
+
+/// Gives back the connections of all descriptors in a message (unix(7), SCM_RIGHTS).
+unsafe fn give_back_passed(message: *const msghdr) {
+    // SAFETY: the caller has a message that sendmsg(2) could read, and the macros stay inside of its
+    // control data.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. }) = header.as_ref().copied() {
+            if (cmsg_level, cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let data = libc::CMSG_DATA(header).cast::<c_int>();
+                let bytes = (cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                for place in 0..bytes / size_of::<c_int>() {
+                    let passed = data.add(place).read_unaligned();
+                    first::give_back(passed, c"SCM_RIGHTS");
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}

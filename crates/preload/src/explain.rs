@@ -1,0 +1,145 @@
+//! What became of each TCP socket, for a person to read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use crate::descriptor;
+
+/// Bytes of lines that are kept before they are written.
+const MOST: usize = 1 << 16;
+
+/// A line of the file.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Line {
+    process: i32,
+    /// This end and the other; None where the socket was never connected.
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    /// Whether the stack had the connection.
+    accelerated: bool,
+    /// Why the stack does not, or no longer, have it.
+    why: Option<String>,
+    /// Bytes of payload that came to the stack, as the kernel has counted them where the packets are
+    /// diverted; None where it cannot tell.
+    received_by_stack: Option<u64>,
+    /// Bytes that the program has read from the stack, and written to it.
+    read_from_stack: u64,
+    written_to_stack: u64,
+    /// Bytes of both streams, also of those by the kernel, as its socket tells.
+    received: Option<u64>,
+    written: Option<u64>,
+}
+
+/// Whether there is a file. It is set once, before any socket is known.
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// Whether what becomes of sockets is to be told.
+pub(crate) fn is_asked_for() -> bool {
+    IS_ASKED_FOR.load(Ordering::Relaxed)
+}
+
+/// The lines of all sockets, if the program's environment asks for them.
+#[derive(Debug)]
+pub(crate) struct Explain {
+    file: Option<PathBuf>,
+    open: BTreeMap<i32, Line>,
+    lines: Vec<u8>,
+}
+
+impl Explain {
+    pub(crate) const fn new() -> Explain {
+        Explain { file: None, open: BTreeMap::new(), lines: vec![] }
+    }
+
+    /// Writes the lines to this file.
+    pub(crate) fn begin(&mut self, file: Option<PathBuf>) {
+        self.file = file.filter(|file| !file.as_os_str().is_empty());
+        IS_ASKED_FOR.store(self.file.is_some(), Ordering::Relaxed);
+    }
+
+    fn line(&mut self, fd: i32) -> Option<&mut Line> {
+        self.file.as_ref()?;
+        let process = rustix::process::getpid().as_raw_nonzero().get();
+        Some(self.open.entry(fd).or_insert_with(|| Line { process, ..Line::default() }))
+    }
+
+    /// A socket was made.
+    pub(crate) fn opened(&mut self, fd: i32) {
+        self.open.remove(&fd);
+        self.line(fd);
+    }
+
+    /// Whether it is a socket that will have a line.
+    pub(crate) fn knows(&self, fd: i32) -> bool {
+        self.open.contains_key(&fd)
+    }
+
+    /// The stack has its connection.
+    pub(crate) fn taken(&mut self, fd: i32) {
+        if let Some(line) = self.line(fd) {
+            (line.local, line.peer) = descriptor::addresses(fd).unzip();
+            line.accelerated = true;
+        }
+    }
+
+    /// The kernel has the connection again.
+    pub(crate) fn returned(&mut self, fd: i32, [read, written]: [u64; 2], payload: Option<u64>) {
+        if let Some(line) = self.line(fd) {
+            line.read_from_stack = read;
+            line.written_to_stack = written;
+            line.received_by_stack = payload;
+        }
+    }
+
+    /// Why the kernel has the connection. The first reason is the one that counts.
+    pub(crate) fn why(&mut self, fd: i32, why: &str) {
+        if let Some(line) = self.line(fd) {
+            line.why.get_or_insert_with(|| why.to_owned());
+        }
+    }
+
+    /// The socket is about to be closed.
+    pub(crate) fn closing(&mut self, fd: i32) {
+        let Some(mut line) = self.open.remove(&fd) else { return };
+        if let Some((local, peer)) = descriptor::addresses(fd) {
+            (line.local, line.peer) = (Some(local), Some(peer));
+        }
+        (line.received, line.written) = descriptor::streams(fd).unzip();
+        if serde_json::to_writer(&mut self.lines, &line).is_ok() {
+            self.lines.push(b'\n');
+        }
+        if self.lines.len() > MOST {
+            self.flush();
+        }
+    }
+
+    /// All that are open, when the program ends.
+    pub(crate) fn end(&mut self) {
+        let open: Vec<i32> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|fd| self.closing(fd));
+        self.flush();
+    }
+
+    /// A process that was forked begins anew.
+    pub(crate) fn forget(&mut self) {
+        self.open.clear();
+        self.lines.clear();
+    }
+
+    fn flush(&mut self) {
+        if let Some(path) = &self.file
+            && !self.lines.is_empty()
+        {
+            // Nobody can be told where it fails.
+            let file = File::options().append(true).create(true).open(path);
+            let _ = file.and_then(|mut file| file.write_all(&self.lines));
+        }
+        self.lines.clear();
+    }
+}

@@ -1,0 +1,261 @@
+//! Functions before which a connection goes back to the kernel. Each is a few instructions that keep
+//! all arguments, also those of an ellipsis, and go on with the C library's function.
+#![allow(unsafe_code)]
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_int, c_void};
+
+use crate::real::{self, Found};
+use crate::table::{self, Kind};
+use crate::{fork, lock};
+
+/// What goes back before a function.
+#[derive(Clone, Copy)]
+enum What {
+    /// The descriptors that are these arguments.
+    Arguments(&'static [usize]),
+    /// The first argument; and the second one is closed.
+    Replaced,
+    /// The descriptor that begins a structure of aio(7).
+    Aio,
+    /// All that a program gets which is executed.
+    Exec,
+    /// All, also those that could be taken over.
+    Copy,
+    /// All: the process ends.
+    End,
+    /// It depends on the number of the system call.
+    Syscall,
+}
+
+/// A function has the registers of its first arguments, and those of floating point. `hook` tells with
+/// which function to go on.
+macro_rules! before {
+    ($($number:literal $name:ident $what:expr;)*) => {
+        static NAMES: &[(&CStr, What)] = &[$((
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => unreachable!(),
+            },
+            $what,
+        )),*];
+        static FOUND: [Found; NAMES.len()] = [const { Found::new() }; NAMES.len()];
+        $(
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9",
+                    "push rax",
+                    "sub rsp, 128",
+                    "movups [rsp], xmm0", "movups [rsp + 16], xmm1",
+                    "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
+                    "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
+                    "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                    "mov rcx, rdx", "mov rdx, rsi", "mov rsi, rdi",
+                    "mov edi, {number}",
+                    "call {hook}",
+                    "mov r11, rax",
+                    "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]",
+                    "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
+                    "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]",
+                    "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
+                    "add rsp, 128",
+                    "pop rax",
+                    "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jmp r11",
+                    number = const $number,
+                    hook = sym hook,
+                )
+            }
+
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    "stp x29, x30, [sp, #-224]!",
+                    "mov x29, sp",
+                    "stp x0, x1, [sp, #16]", "stp x2, x3, [sp, #32]",
+                    "stp x4, x5, [sp, #48]", "stp x6, x7, [sp, #64]",
+                    "str x8, [sp, #80]",
+                    "stp q0, q1, [sp, #96]", "stp q2, q3, [sp, #128]",
+                    "stp q4, q5, [sp, #160]", "stp q6, q7, [sp, #192]",
+                    "mov x3, x2", "mov x2, x1", "mov x1, x0",
+                    "mov w0, {number}",
+                    "bl {hook}",
+                    "mov x16, x0",
+                    "ldp q0, q1, [sp, #96]", "ldp q2, q3, [sp, #128]",
+                    "ldp q4, q5, [sp, #160]", "ldp q6, q7, [sp, #192]",
+                    "ldr x8, [sp, #80]",
+                    "ldp x0, x1, [sp, #16]", "ldp x2, x3, [sp, #32]",
+                    "ldp x4, x5, [sp, #48]", "ldp x6, x7, [sp, #64]",
+                    "ldp x29, x30, [sp], #224",
+                    "br x16",
+                    number = const $number,
+                    hook = sym hook,
+                )
+            }
+        )*
+
+        /// That the numbers are the places.
+        const _: () = {
+            let numbers: &[usize] = &[$($number),*];
+            let mut at = 0;
+            while at < numbers.len() {
+                assert!(numbers[at] == at);
+                at += 1;
+            }
+        };
+    };
+}
+
+use What::{Aio, Arguments, Copy as All, End, Exec, Replaced, Syscall};
+
+before! {
+    0 pread Arguments(&[0]);
+    1 pread64 Arguments(&[0]);
+    2 pwrite Arguments(&[0]);
+    3 pwrite64 Arguments(&[0]);
+    4 preadv Arguments(&[0]);
+    5 preadv64 Arguments(&[0]);
+    6 pwritev Arguments(&[0]);
+    7 pwritev64 Arguments(&[0]);
+    8 preadv2 Arguments(&[0]);
+    9 preadv64v2 Arguments(&[0]);
+    10 pwritev2 Arguments(&[0]);
+    11 pwritev64v2 Arguments(&[0]);
+    12 __pread_chk Arguments(&[0]);
+    13 __pread64_chk Arguments(&[0]);
+    14 recvmmsg Arguments(&[0]);
+    15 sendmmsg Arguments(&[0]);
+    16 shutdown Arguments(&[0]);
+    17 connect Arguments(&[0]);
+    18 bind Arguments(&[0]);
+    19 sockatmark Arguments(&[0]);
+    20 fdopen Arguments(&[0]);
+    21 dprintf Arguments(&[0]);
+    22 vdprintf Arguments(&[0]);
+    23 __dprintf_chk Arguments(&[0]);
+    24 __vdprintf_chk Arguments(&[0]);
+    25 dup Arguments(&[0]);
+    26 dup2 Replaced;
+    27 dup3 Replaced;
+    28 __dup2 Replaced;
+    29 sendfile Arguments(&[0, 1]);
+    30 sendfile64 Arguments(&[0, 1]);
+    31 splice Arguments(&[0, 2]);
+    32 tee Arguments(&[0, 1]);
+    33 vmsplice Arguments(&[0]);
+    34 epoll_ctl Arguments(&[2]);
+    35 aio_read Aio;
+    36 aio_read64 Aio;
+    37 aio_write Aio;
+    38 aio_write64 Aio;
+    39 lio_listio All;
+    40 lio_listio64 All;
+    41 execve Exec;
+    42 execv Exec;
+    43 execvp Exec;
+    44 execvpe Exec;
+    45 execl Exec;
+    46 execle Exec;
+    47 execlp Exec;
+    48 fexecve Exec;
+    49 execveat Exec;
+    50 posix_spawn All;
+    51 posix_spawnp All;
+    52 system Exec;
+    53 popen Exec;
+    54 vfork Exec;
+    55 __vfork Exec;
+    56 clone All;
+    57 __clone All;
+    58 _Fork All;
+    59 _exit End;
+    60 _Exit End;
+    61 quick_exit End;
+    62 syscall Syscall;
+}
+
+/// Does what is to be done before a function, and tells where that is.
+extern "C" fn hook(number: u32, first: usize, second: usize, third: usize) -> *mut c_void {
+    let (name, what) = NAMES[number as usize];
+    let given = [first, second, third];
+    let errno = real::errno();
+    if !lock::is_inside() {
+        act(what, given, name);
+    }
+    real::set_errno(errno);
+    FOUND[number as usize].get(name)
+}
+
+fn act(what: What, given: [usize; 3], name: &CStr) {
+    match what {
+        Arguments(places) => {
+            for place in places {
+                give_back(given[*place] as c_int, name);
+            }
+        }
+        Replaced => {
+            let [old, new] = [given[0], given[1]].map(|fd| fd as c_int);
+            give_back(old, name);
+            if old != new {
+                replaced(new);
+            }
+        }
+        Aio => {
+            // SAFETY: the caller gives a structure that begins with a descriptor, or nothing.
+            let fd = unsafe { (given[0] as *const c_int).as_ref() };
+            fd.into_iter().for_each(|fd| give_back(*fd, name));
+        }
+        Exec => fork::before_exec(),
+        All => fork::before_copy(),
+        End => fork::at_end(),
+        Syscall => match given[0] as i64 {
+            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_io_uring_setup => fork::before_copy(),
+            libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
+            libc::SYS_exit_group => fork::at_end(),
+            libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom => {}
+            // Of any other one the arguments may be descriptors.
+            _ => given[1..].iter().for_each(|fd| give_back(*fd as c_int, name)),
+        },
+    }
+}
+
+/// The kernel has a descriptor's connection from now on.
+pub(crate) fn give_back(fd: c_int, name: &CStr) {
+    if table::is_plain(fd) {
+        return;
+    }
+    if fork::is_ours() {
+        lock::with(|state| {
+            let why = format!("{}()", name.to_string_lossy());
+            // A candidate is connected, and named, before it has a connection.
+            let is_connection = state.connection(fd).is_some();
+            if is_connection || !matches!(name.to_bytes(), b"connect" | b"bind") {
+                state.release(fd, &why);
+            }
+        });
+    } else if table::kind(fd) == Kind::Candidate {
+        // A process that shares the memory, before it executes a program, which may get it.
+        table::set(fd, Kind::Plain);
+    }
+}
+
+/// A descriptor is about to be closed, because another one takes its number.
+fn replaced(fd: c_int) {
+    if table::kind(fd) == Kind::Plain || !fork::is_ours() {
+        return;
+    }
+    lock::with(|state| {
+        if table::kind(fd) == Kind::Own {
+            state.release_all("the program has closed the library's descriptors", |_| false);
+            state.drop_engine();
+        }
+        state.release(fd, "the program has closed it");
+        state.explain.closing(fd);
+        table::set(fd, Kind::Plain);
+    });
+}

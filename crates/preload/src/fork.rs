@@ -1,0 +1,97 @@
+//! What happens when the program forks, executes another one, or ends.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::descriptor::closes_on_exec;
+use crate::{lock, memory, table};
+
+/// The process whose state this is; 0 before it has any. A process that shares the memory for a time
+/// (vfork(2)) is another one.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+fn process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Whether the state is of this process. Each store is of a process that has just begun.
+pub(crate) fn is_ours() -> bool {
+    PROCESS.load(Ordering::Relaxed) == process()
+}
+
+/// Has the C library say when the program forks.
+pub(crate) fn register() {
+    PROCESS.store(process(), Ordering::Relaxed);
+    // Before ours: of what comes before a fork, the last that was registered is done first.
+    memory::survive_fork();
+    // SAFETY: the functions are there for as long as the library is, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+/// All connections go back, and those that were not taken over are from now on shared. The lock is
+/// held across the fork. The helper ends, so that a program with one thread is still one.
+unsafe extern "C" fn before() {
+    let why = "the program has forked while it had the connection";
+    let helper = lock::with(|state| {
+        state.is_ending = true;
+        state.release_all(why, |_| true);
+        state.drop_engine();
+        state.helper.take()
+    });
+    if let Some(helper) = helper.flatten() {
+        lock::outside(|| helper.end());
+    }
+    let _ = lock::hold(|state| state.release_all(why, |_| true));
+}
+
+unsafe extern "C" fn in_parent() {
+    lock::release(|state| state.is_ending = false);
+}
+
+unsafe extern "C" fn in_child() {
+    PROCESS.store(process(), Ordering::Relaxed);
+    table::forget_users();
+    lock::release(|state| {
+        state.is_ending = false;
+        state.forget_threads();
+    });
+}
+
+/// Another program is about to be executed, perhaps in another process: what it could get goes back.
+pub(crate) fn before_exec() {
+    if is_ours() {
+        let why = "the program has executed another one while it had the connection";
+        lock::with(|state| state.release_all(why, |fd| !closes_on_exec(fd)));
+    }
+}
+
+/// The process is about to be copied without a word of the C library, or another program to be
+/// executed in one that may get any descriptor.
+pub(crate) fn before_copy() {
+    if is_ours() {
+        lock::with(|state| {
+            state.release_all("the program has forked while it had the connection", |_| true);
+        });
+    }
+}
+
+/// The process is about to end.
+pub(crate) fn at_end() {
+    if is_ours() {
+        lock::with(|state| {
+            state.is_ending = true;
+            state.release_all("the program has ended", |_| false);
+            state.explain.end();
+        });
+    }
+}
+
+extern "C" fn ended() {
+    at_end();
+}
+
+/// The loader calls it when the program ends in the ordinary way, after all that the program has left
+/// for that.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static ENDED: extern "C" fn() = ended;

@@ -1,0 +1,138 @@
+//! What a call does that would change or tell what the stack does not know: pure decisions.
+
+use libc::c_int;
+
+/// What is done about a call before the kernel's function gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It touches the kernel's socket alone, which is right.
+    Pass,
+    /// The same, and it sets TCP_NODELAY.
+    NoDelay,
+    /// The same, and it sets a time-out.
+    Timeout,
+    /// The connection goes back to the kernel first.
+    GiveBack,
+}
+
+/// setsockopt(2) on a connection that was taken over. The options that `Way::Pass` is for stay in the
+/// kernel's socket until the connection comes back.
+pub(crate) fn setting(level: c_int, name: c_int) -> Way {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Way::NoDelay,
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Way::Timeout,
+        (libc::SOL_SOCKET, libc::SO_LINGER | libc::SO_PRIORITY) => Way::Pass,
+        _ => Way::GiveBack,
+    }
+}
+
+/// Whether setsockopt(2) on a connection that was not taken over has it stay with the kernel: the
+/// stack knows nothing of these.
+pub(crate) fn forbids(level: c_int, name: c_int) -> bool {
+    const SO_ZEROCOPY: c_int = 60;
+    const TCP_INQ: c_int = 36;
+    const TCP_TX_DELAY: c_int = 37;
+    match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            SO_ZEROCOPY
+                | libc::SO_RCVLOWAT
+                | libc::SO_OOBINLINE
+                | libc::SO_TIMESTAMP
+                | libc::SO_TIMESTAMPNS
+                | libc::SO_TIMESTAMPING
+                | libc::SO_PEEK_OFF
+                | libc::SO_TXTIME
+                | libc::SO_MARK
+                | libc::SO_BINDTODEVICE
+                | libc::SO_MAX_PACING_RATE
+        ),
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_CORK | TCP_INQ | TCP_TX_DELAY | libc::TCP_REPAIR | libc::TCP_CONGESTION
+        ),
+        libc::IPPROTO_IP => {
+            !matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVERR | libc::IP_MTU_DISCOVER)
+        }
+        _ => false,
+    }
+}
+
+/// getsockopt(2): whether the kernel's socket tells what it would without the stack.
+pub(crate) fn is_told(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_ERROR
+                | libc::SO_TYPE
+                | libc::SO_DOMAIN
+                | libc::SO_PROTOCOL
+                | libc::SO_ACCEPTCONN
+                | libc::SO_RCVTIMEO
+                | libc::SO_SNDTIMEO
+                | libc::SO_LINGER
+                | libc::SO_RCVBUF
+                | libc::SO_SNDBUF
+                | libc::SO_PRIORITY
+                | libc::SO_COOKIE
+                | libc::SO_INCOMING_CPU
+                | libc::SO_PEERCRED
+        ),
+        libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_MAXSEG),
+        libc::IPPROTO_IP | libc::IPPROTO_IPV6 => true,
+        _ => false,
+    }
+}
+
+/// What is done about fcntl(2) on a connection that was taken over. True: it sets O_NONBLOCK or not.
+pub(crate) fn control(command: c_int, value: usize) -> (Way, bool) {
+    match command {
+        libc::F_SETFL if value as c_int & libc::O_ASYNC == 0 => (Way::Pass, true),
+        libc::F_GETFL | libc::F_GETFD | libc::F_SETFD | libc::F_GETOWN => (Way::Pass, false),
+        _ => (Way::GiveBack, false),
+    }
+}
+
+/// How a call receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct How {
+    /// MSG_DONTWAIT.
+    pub(crate) at_once: bool,
+    /// MSG_WAITALL.
+    pub(crate) all: bool,
+}
+
+/// What the flags of recv(2) ask for. None: it is the kernel's.
+pub(crate) fn receiving(flags: c_int) -> Option<How> {
+    let known =
+        libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
+    (flags & !known == 0).then_some(How {
+        at_once: flags & libc::MSG_DONTWAIT != 0,
+        all: flags & libc::MSG_WAITALL != 0,
+    })
+}
+
+/// What the flags of send(2) ask for. MSG_MORE only puts segments together, which the stack does by
+/// itself. None: it is the kernel's.
+pub(crate) fn sending(flags: c_int) -> Option<How> {
+    let known = libc::MSG_DONTWAIT
+        | libc::MSG_NOSIGNAL
+        | libc::MSG_MORE
+        | libc::MSG_EOR
+        | libc::MSG_CONFIRM
+        | libc::MSG_DONTROUTE;
+    (flags & !known == 0).then_some(How { at_once: flags & libc::MSG_DONTWAIT != 0, all: false })
+}
+
+/// What poll(2) tells of a connection with so many bytes that can be read, that can be written, and
+/// that are not acknowledged. The kernel tells that one can write when a third of its buffer is free.
+pub(crate) fn events(wanted: i16, readable: usize, writable: usize, unacknowledged: usize) -> i16 {
+    let mut found = 0;
+    if readable > 0 {
+        found |= libc::POLLIN | libc::POLLRDNORM;
+    }
+    if writable > 0 && writable >= (writable + unacknowledged) / 3 {
+        found |= libc::POLLOUT | libc::POLLWRNORM;
+    }
+    found & wanted
+}

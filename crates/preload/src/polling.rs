@@ -1,0 +1,104 @@
+//! poll(2) of descriptors, some of which the stack has.
+
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pollfd, sigset_t};
+
+use crate::sleep::{Plan, SPIN, sleep};
+use crate::state::{State, Wants};
+use crate::table::{self, Kind};
+use crate::{descriptor, lock, signals};
+
+/// The events of all descriptors that the stack has, set in `fds`; how many have some. The others are
+/// put into `of_kernel`, at their places.
+fn look(state: &State, fds: &mut [pollfd], of_kernel: &mut Vec<pollfd>) -> usize {
+    of_kernel.clear();
+    let mut ready = 0;
+    for polled in fds {
+        polled.revents = 0;
+        let of_stack = state.events(polled.fd, polled.events);
+        let fd = if of_stack.is_some() { -1 } else { polled.fd };
+        of_kernel.push(pollfd { fd, events: polled.events, revents: 0 });
+        polled.revents = of_stack.unwrap_or(0);
+        ready += usize::from(polled.revents != 0);
+    }
+    ready
+}
+
+/// Puts what the kernel has said to the events of the stack; how many have some.
+fn merge(fds: &mut [pollfd], of_kernel: &[pollfd]) -> usize {
+    let mut ready = 0;
+    for (polled, of_kernel) in fds.iter_mut().zip(of_kernel) {
+        polled.revents |= of_kernel.revents;
+        ready += usize::from(polled.revents != 0);
+    }
+    ready
+}
+
+/// As poll(2). `time`: None is for ever.
+pub(crate) fn poll(
+    fds: &mut [pollfd],
+    time: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<usize, c_int> {
+    let seen = signals::seen();
+    // None of the others is taken over meanwhile.
+    let _uses: Vec<table::Use> =
+        fds.iter().filter_map(|polled| table::begin(polled.fd, false)).collect();
+    let wants: Vec<Wants> = fds
+        .iter()
+        .filter(|polled| table::kind(polled.fd) == Kind::Taken)
+        .map(|polled| Wants { fd: polled.fd, events: polled.events })
+        .collect();
+    let mut of_kernel = vec![];
+    let begin = Instant::now();
+    let mut sleeping: Option<c_int> = None;
+    let mut slept: Option<Vec<pollfd>> = None;
+    let mut is_first = true;
+    loop {
+        let spent = begin.elapsed();
+        let is_over = time.is_some_and(|time| spent >= time);
+        let mut plan: Option<Plan> = None;
+        let ready = lock::with(|state| {
+            if let Some(event) = sleeping.take() {
+                state.woken(event);
+            }
+            state.turn();
+            let ready = look(state, fds, &mut of_kernel);
+            if ready == 0 && !is_over && spent >= SPIN && !is_first && slept.is_none() {
+                plan = state.sleeps(&wants);
+            }
+            ready
+        })
+        .ok_or(libc::EINTR)?;
+        if let Some(found) = slept.take() {
+            // What the kernel said when the thread woke. Where it was interrupted it said nothing.
+            for (of_kernel, found) in of_kernel.iter_mut().zip(found) {
+                if of_kernel.fd == found.fd {
+                    of_kernel.revents = found.revents;
+                }
+            }
+        } else if (ready > 0 || is_first || is_over) && of_kernel.iter().any(|of| of.fd >= 0) {
+            descriptor::wait(&mut of_kernel, Some(Duration::ZERO), None)?;
+        }
+        let ready = merge(fds, &of_kernel);
+        if ready > 0 || is_over {
+            return Ok(ready);
+        }
+        if seen.has_more() {
+            return Err(libc::EINTR);
+        }
+        is_first = false;
+        let Some(Plan { fds: own, event, due }) = plan else {
+            std::hint::spin_loop();
+            continue;
+        };
+        sleeping = Some(event);
+        let left = time.map(|time| time - spent);
+        let most = [due, left].into_iter().flatten().min();
+        let mut all = [&of_kernel[..], &own].concat();
+        sleep(event, &mut all, most, mask, || seen.has_more());
+        all.truncate(of_kernel.len());
+        slept = Some(all);
+    }
+}

@@ -1,0 +1,452 @@
+//! The program's connections that the stack has, and the threads that wait for them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pollfd};
+use loopscope_engine::{Engine, EngineError, Returned};
+use loopscope_stack::{Connection, End, Id};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::explain::Explain;
+use crate::helper::Helper;
+use crate::options::events;
+use crate::sleep::{Plan, awaited};
+use crate::table::{self, Kind};
+use crate::{descriptor, fork};
+
+/// Where the service listens.
+const SERVICE: &str = "/run/loopscope/stack.sock";
+/// A service that was not there is asked for again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+/// The library's own descriptors have numbers from here on.
+const ASIDE: c_int = 960;
+/// After so many bytes were read the other end is told of the room at once.
+const MUCH: usize = 1 << 13;
+
+/// A connection that the stack has.
+#[derive(Debug)]
+struct Slot {
+    id: Id,
+    is_nonblocking: bool,
+    /// SO_RCVTIMEO and SO_SNDTIMEO.
+    timeouts: [Option<Duration>; 2],
+    /// Bytes that the program has read and written.
+    bytes: [u64; 2],
+}
+
+/// How long a call may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Not at all.
+    AtOnce,
+    /// At most for so long, or for ever.
+    Waits(Option<Duration>),
+}
+
+/// What a thread waits for: events of poll(2) of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wants {
+    pub(crate) fd: c_int,
+    pub(crate) events: i16,
+}
+
+/// A thread that sleeps.
+#[derive(Debug)]
+struct Sleeper {
+    event: OwnedFd,
+    wants: Vec<Wants>,
+    is_helper: bool,
+}
+
+/// What the lock is for.
+#[derive(Debug)]
+pub(crate) struct State {
+    engine: Option<Engine>,
+    /// By descriptor.
+    slots: Vec<Option<Slot>>,
+    count: usize,
+    sleepers: Vec<Sleeper>,
+    /// For threads that will sleep.
+    events: Vec<OwnedFd>,
+    /// Turns so far.
+    pub(crate) turns: u64,
+    path: Option<PathBuf>,
+    retry: Option<Instant>,
+    /// Whether nothing is taken over any more, because the program ends or forks.
+    pub(crate) is_ending: bool,
+    pub(crate) explain: Explain,
+    pub(crate) helper: Option<Helper>,
+}
+
+impl State {
+    pub(crate) const fn new() -> State {
+        State {
+            engine: None,
+            slots: vec![],
+            count: 0,
+            sleepers: vec![],
+            events: vec![],
+            turns: 0,
+            path: None,
+            retry: None,
+            is_ending: false,
+            explain: Explain::new(),
+            helper: None,
+        }
+    }
+
+    /// A TCP socket that nobody else has was made.
+    pub(crate) fn opened(&mut self, fd: c_int) {
+        if self.path.is_none() {
+            let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
+            self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
+            self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
+            fork::register();
+        }
+        self.explain.opened(fd);
+        if !table::set(fd, Kind::Candidate) {
+            self.explain.why(fd, "the number of its descriptor is too large");
+        }
+    }
+
+    /// Takes the connection of a descriptor over, which the caller has claimed.
+    pub(crate) fn take(&mut self, fd: c_int) {
+        match self.try_to_take(fd) {
+            Ok(true) => {}
+            // It is not connected yet.
+            Ok(false) => _ = table::set(fd, Kind::Candidate),
+            Err(why) => {
+                table::set(fd, Kind::Plain);
+                self.explain.why(fd, &why);
+            }
+        }
+    }
+
+    fn try_to_take(&mut self, fd: c_int) -> Result<bool, String> {
+        if descriptor::addresses(fd).is_none() {
+            return Ok(false);
+        }
+        if self.is_ending {
+            return Err("the program ends or forks".into());
+        }
+        if descriptor::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) != Some(1) {
+            return Err("SO_RCVLOWAT is set".into());
+        }
+        let engine = self.engine()?;
+        let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {
+            Ok(id) => id,
+            Err(EngineError::Refused(why)) => return Err(why),
+            Err(error) => {
+                let why = error.to_string();
+                self.fail(&why);
+                return Err(why);
+            }
+        };
+        if self.helper.is_none() {
+            self.helper = Helper::start();
+        }
+        let Some(helper) = &mut self.helper else {
+            // Nobody would answer the other end while the program computes.
+            let _ = self.engine.as_mut().map(|engine| engine.give_back(id));
+            return Err("no thread can be started".into());
+        };
+        helper.wake();
+        let place = usize::try_from(fd).map_err(|_| "no descriptor")?;
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, || None);
+        }
+        let is_nonblocking = descriptor::is_nonblocking(fd);
+        self.slots[place] = Some(Slot { id, is_nonblocking, timeouts: [None; 2], bytes: [0; 2] });
+        self.count += 1;
+        self.read_timeouts(fd);
+        self.explain.taken(fd);
+        Ok(true)
+    }
+
+    fn engine(&mut self) -> Result<&mut Engine, String> {
+        if self.engine.is_none() {
+            if self.retry.is_some_and(|retry| Instant::now() < retry) {
+                return Err("no service of the stack answers".into());
+            }
+            let path = self.path.clone().unwrap_or_default();
+            match Engine::connect(&path) {
+                Ok(engine) => {
+                    for fd in engine.descriptors() {
+                        table::set(fd.as_raw_fd(), Kind::Own);
+                    }
+                    self.engine = Some(engine);
+                }
+                Err(error) => {
+                    self.retry = Some(Instant::now() + RETRY);
+                    return Err(error.to_string());
+                }
+            }
+        }
+        self.engine.as_mut().ok_or_else(String::new)
+    }
+
+    /// Takes what came, sends what is due, and wakes those who waited for it.
+    pub(crate) fn turn(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        self.turns += 1;
+        let done = engine.turn();
+        for Returned { id, end, counts } in engine.take_returned() {
+            let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == id);
+            if let Some(place) = self.slots.iter().position(of) {
+                let why = end.map_or("the connection came back".into(), |end: End| end.to_string());
+                self.forget(place as c_int, &why, counts);
+            }
+        }
+        if let Err(error) = done {
+            self.fail(&error.to_string());
+        }
+        self.wake_ready();
+    }
+
+    /// Reads. None: the kernel has the connection.
+    pub(crate) fn read(&mut self, fd: c_int, parts: &mut [IoSliceMut<'_>]) -> Option<usize> {
+        let mut done = 0;
+        for part in parts {
+            let id = self.slot(fd)?.id;
+            let count = self.engine.as_mut()?.read(id, part);
+            let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
+            done += count;
+            self.slot(fd)?.bytes[0] += count as u64;
+            if count < part.len() {
+                break;
+            }
+        }
+        if done >= MUCH {
+            self.turn();
+        }
+        Some(done)
+    }
+
+    /// Writes, and sends it. None: the kernel has the connection.
+    pub(crate) fn write(&mut self, fd: c_int, parts: &[IoSlice<'_>]) -> Option<usize> {
+        let mut done = 0;
+        for part in parts {
+            let id = self.slot(fd)?.id;
+            let count = self.engine.as_mut()?.write(id, part);
+            let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
+            done += count;
+            self.slot(fd)?.bytes[1] += count as u64;
+            if count < part.len() {
+                break;
+            }
+        }
+        if done > 0 {
+            self.turn();
+        }
+        Some(done)
+    }
+
+    /// Takes an engine's answer. None: the kernel has the connection.
+    fn moved(&mut self, fd: c_int, count: Result<Option<usize>, EngineError>) -> Option<usize> {
+        match count {
+            Ok(Some(count)) => return Some(count),
+            Ok(None) => self.forget(fd, "the service has ended", None),
+            Err(error) => self.fail(&error.to_string()),
+        }
+        None
+    }
+
+    /// How long a call on a connection may wait. None: the kernel has it.
+    pub(crate) fn patience(&mut self, fd: c_int, writes: bool) -> Option<Patience> {
+        let slot = self.slot(fd)?;
+        let most = slot.timeouts[usize::from(writes)];
+        Some(if slot.is_nonblocking { Patience::AtOnce } else { Patience::Waits(most) })
+    }
+
+    /// O_NONBLOCK was set or not.
+    pub(crate) fn read_flags(&mut self, fd: c_int) {
+        let is_nonblocking = descriptor::is_nonblocking(fd);
+        if let Some(slot) = self.slot(fd) {
+            slot.is_nonblocking = is_nonblocking;
+        }
+    }
+
+    /// SO_RCVTIMEO or SO_SNDTIMEO was set.
+    pub(crate) fn read_timeouts(&mut self, fd: c_int) {
+        let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
+        if let Some(slot) = self.slot(fd) {
+            slot.timeouts = timeouts.map(|name| descriptor::timeout(fd, name));
+        }
+    }
+
+    /// TCP_NODELAY was set or not.
+    pub(crate) fn read_no_delay(&mut self, fd: c_int) {
+        let is_set = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Some(0);
+        if let Some(id) = self.slot(fd).map(|slot| slot.id)
+            && let Some(engine) = &mut self.engine
+        {
+            engine.set_no_delay(id, is_set);
+            self.turn();
+        }
+    }
+
+    /// The connection of a descriptor. None: the kernel has it.
+    pub(crate) fn connection(&self, fd: c_int) -> Option<&Connection> {
+        let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
+        self.engine.as_ref()?.get(slot.id)
+    }
+
+    /// Gives the connection of a descriptor back, if the stack has it, and leaves it to the kernel
+    /// for good.
+    pub(crate) fn release(&mut self, fd: c_int, why: &str) {
+        if let Some(id) = self.slot(fd).map(|slot| slot.id)
+            && let Some(engine) = &mut self.engine
+        {
+            match engine.give_back(id) {
+                Ok(counts) => self.forget(fd, why, counts),
+                Err(error) => self.forget(fd, &format!("{why}: {error}"), None),
+            }
+            self.wake_ready();
+        }
+        if matches!(table::kind(fd), Kind::Candidate | Kind::Taken) {
+            table::set(fd, Kind::Plain);
+        }
+        self.explain.why(fd, why);
+    }
+
+    /// Gives all back, and leaves those that could be taken over to the kernel as well if `leaves`
+    /// says so.
+    pub(crate) fn release_all(&mut self, why: &str, leaves: impl Fn(c_int) -> bool) {
+        for place in 0..self.slots.len() {
+            if self.slots[place].is_some() {
+                self.release(place as c_int, why);
+            }
+        }
+        for fd in table::all(Kind::Candidate).filter(|fd| leaves(*fd)).collect::<Vec<_>>() {
+            self.release(fd, why);
+        }
+    }
+
+    /// Ends with the service and its devices. All connections were given back.
+    pub(crate) fn drop_engine(&mut self) {
+        self.engine = None;
+        self.events.clear();
+        for fd in table::all(Kind::Own).collect::<Vec<_>>() {
+            let is_used = self.sleepers.iter().any(|sleeper| sleeper.event.as_raw_fd() == fd);
+            if !is_used {
+                table::set(fd, Kind::Plain);
+            }
+        }
+    }
+
+    /// A process that was forked has no other threads.
+    pub(crate) fn forget_threads(&mut self) {
+        self.sleepers.clear();
+        self.drop_engine();
+        self.explain.forget();
+    }
+
+    /// A thread is to sleep until one of the events is there. None: it cannot.
+    pub(crate) fn sleeps(&mut self, wants: &[Wants]) -> Option<Plan> {
+        self.sleeps_as(wants, false)
+    }
+
+    /// The helper is to sleep until a frame comes.
+    pub(crate) fn helper_sleeps(&mut self) -> Option<Plan> {
+        self.sleeps_as(&[], true)
+    }
+
+    fn sleeps_as(&mut self, wants: &[Wants], is_helper: bool) -> Option<Plan> {
+        let engine = self.engine.as_ref()?;
+        let event = match self.events.pop() {
+            Some(event) => event,
+            None => new_event()?,
+        };
+        let number = event.as_raw_fd();
+        let mut fds: Vec<pollfd> = vec![awaited(number)];
+        fds.extend(engine.sources().map(|fd| awaited(fd.as_raw_fd())));
+        let due = engine.due();
+        self.sleepers.push(Sleeper { event, wants: wants.to_vec(), is_helper });
+        Some(Plan { fds, event: number, due })
+    }
+
+    /// A thread sleeps no more.
+    pub(crate) fn woken(&mut self, event: c_int) {
+        let of = |sleeper: &Sleeper| sleeper.event.as_raw_fd() == event;
+        let Some(place) = self.sleepers.iter().position(of) else { return };
+        let sleeper = self.sleepers.swap_remove(place);
+        let _ = rustix::io::read(&sleeper.event, &mut [0; 8]);
+        self.events.push(sleeper.event);
+        if !sleeper.is_helper
+            && !self.has_sleepers()
+            && let Some(helper) = &mut self.helper
+        {
+            helper.wake();
+        }
+    }
+
+    /// Whether a thread of the program sleeps.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.iter().any(|sleeper| !sleeper.is_helper)
+    }
+
+    /// Whether the stack has a connection.
+    pub(crate) fn has_connections(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Whether a turn is due.
+    pub(crate) fn is_due(&self) -> bool {
+        let due = self.engine.as_ref().and_then(Engine::due);
+        due.is_some_and(|due| due.is_zero())
+    }
+
+    /// The events of poll(2) that a descriptor has. None: the kernel has its connection.
+    pub(crate) fn events(&self, fd: c_int, wanted: i16) -> Option<i16> {
+        let connection = self.connection(fd)?;
+        let [readable, writable] = [connection.readable(), connection.writable()];
+        Some(events(wanted, readable, writable, connection.unacknowledged()))
+    }
+
+    fn wake_ready(&self) {
+        for sleeper in &self.sleepers {
+            let is_ready =
+                |wants: &Wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0);
+            if sleeper.wants.iter().any(is_ready) {
+                signal(&sleeper.event);
+            }
+        }
+    }
+
+    fn slot(&mut self, fd: c_int) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::try_from(fd).ok()?)?.as_mut()
+    }
+
+    /// The kernel has the connection of a descriptor.
+    fn forget(&mut self, fd: c_int, why: &str, counts: Option<(u64, u64)>) {
+        let Some(slot) = self.slots.get_mut(fd as usize).and_then(Option::take) else { return };
+        self.count -= 1;
+        self.explain.returned(fd, slot.bytes, counts.map(|(_, payload)| payload));
+        self.explain.why(fd, why);
+        table::set(fd, Kind::Plain);
+    }
+
+    /// The stack does not work: the kernel goes on with all.
+    fn fail(&mut self, why: &str) {
+        self.release_all(why, |_| false);
+        self.drop_engine();
+        self.wake_ready();
+        self.retry = Some(Instant::now() + RETRY);
+    }
+}
+
+/// Wakes the thread that sleeps by it.
+pub(crate) fn signal(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// A descriptor of the library's own, by which a thread is woken.
+pub(crate) fn new_event() -> Option<OwnedFd> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+    let event = rustix::io::fcntl_dupfd_cloexec(&event, ASIDE).unwrap_or(event);
+    table::set(event.as_raw_fd(), Kind::Own);
+    Some(event)
+}

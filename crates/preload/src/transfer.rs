@@ -1,0 +1,80 @@
+//! Reading and writing as the kernel does, by the stack.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use crate::options::How;
+use crate::sleep::{Step, Stop, attempt};
+use crate::state::{Patience, Wants};
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// So many bytes.
+    Done(usize),
+    /// An error.
+    Fails(i32),
+    /// So many bytes, and the kernel has the connection for the rest.
+    Kernel(usize),
+}
+
+impl Outcome {
+    /// The outcome of an attempt that has transferred so many bytes so far.
+    fn of(attempted: Result<Outcome, Stop>, done: usize) -> Outcome {
+        match attempted {
+            Ok(outcome) => outcome,
+            Err(_) if done > 0 => Outcome::Done(done),
+            Err(Stop::TimedOut) => Outcome::Fails(libc::EAGAIN),
+            Err(Stop::Interrupted | Stop::Inside) => Outcome::Fails(libc::EINTR),
+        }
+    }
+}
+
+/// Receives to `parts`.
+pub(crate) fn receive(fd: i32, mut parts: &mut [IoSliceMut<'_>], how: How) -> Outcome {
+    let whole: usize = parts.iter().map(|part| part.len()).sum();
+    let mut done = 0;
+    if whole == 0 {
+        return Outcome::Done(0);
+    }
+    let attempted = attempt(&[Wants { fd, events: libc::POLLIN }], |state| {
+        let Some(count) = state.read(fd, parts) else { return Step::Done(Outcome::Kernel(done)) };
+        IoSliceMut::advance_slices(&mut parts, count);
+        done += count;
+        if done == whole || done > 0 && !how.all {
+            return Step::Done(Outcome::Done(done));
+        }
+        match state.patience(fd, false) {
+            _ if how.at_once => {}
+            Some(Patience::Waits(most)) => return Step::Wait(most),
+            Some(Patience::AtOnce) => {}
+            None => return Step::Done(Outcome::Kernel(done)),
+        }
+        Step::Done(if done > 0 { Outcome::Done(done) } else { Outcome::Fails(libc::EAGAIN) })
+    });
+    Outcome::of(attempted, done)
+}
+
+/// Sends what is in `parts`.
+pub(crate) fn send(fd: i32, mut parts: &mut [IoSlice<'_>], how: How) -> Outcome {
+    let whole: usize = parts.iter().map(|part| part.len()).sum();
+    let mut done = 0;
+    if whole == 0 {
+        return Outcome::Done(0);
+    }
+    let attempted = attempt(&[Wants { fd, events: libc::POLLOUT }], |state| {
+        let Some(count) = state.write(fd, parts) else { return Step::Done(Outcome::Kernel(done)) };
+        IoSlice::advance_slices(&mut parts, count);
+        done += count;
+        if done == whole {
+            return Step::Done(Outcome::Done(done));
+        }
+        match state.patience(fd, true) {
+            _ if how.at_once => {}
+            Some(Patience::Waits(most)) => return Step::Wait(most),
+            Some(Patience::AtOnce) => {}
+            None => return Step::Done(Outcome::Kernel(done)),
+        }
+        Step::Done(if done > 0 { Outcome::Done(done) } else { Outcome::Fails(libc::EAGAIN) })
+    });
+    Outcome::of(attempted, done)
+}

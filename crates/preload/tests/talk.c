@@ -1,0 +1,418 @@
+/* Programs that transfer data by TCP and know nothing of the stack. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void die(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static struct sockaddr_in address(const char *host, const char *port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
+    inet_pton(AF_INET, host, &to.sin_addr);
+    return to;
+}
+
+static int answer(const char *host, const char *port) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    struct sockaddr_in at = address(host, port);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 8)) die("listen");
+    puts("ready");
+    fflush(stdout);
+    int connection = accept(fd, NULL, NULL);
+    if (connection < 0) die("accept");
+    setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return connection;
+}
+
+static int call(const char *host, const char *port) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    struct sockaddr_in to = address(host, port);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to)) die("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+static void send_all(int fd, const char *from, size_t size) {
+    while (size > 0) {
+        ssize_t sent = send(fd, from, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) die("send");
+        from += sent;
+        size -= sent;
+    }
+}
+
+static int echo(int fd) {
+    static char buffer[1 << 16];
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) die("read");
+        if (count == 0) return 0;
+        send_all(fd, buffer, count);
+    }
+}
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Round trips: the median and the 99.9th percentile in nanoseconds. */
+static int trips(int fd, int count, int size) {
+    char *out = malloc(size), *in = malloc(size);
+    int64_t *times = malloc(count * sizeof *times);
+    for (int i = 0; i < count; i++) {
+        for (int at = 0; at < size; at++) out[at] = (char)(i * 31 + at);
+        int64_t begin = now();
+        send_all(fd, out, size);
+        for (int got = 0; got < size;) {
+            ssize_t more = recv(fd, in + got, size - got, 0);
+            if (more < 0 && errno == EINTR) continue;
+            if (more <= 0) die("recv");
+            got += more;
+        }
+        times[i] = now() - begin;
+        if (memcmp(in, out, size)) {
+            fprintf(stderr, "round trip %d has other bytes\n", i);
+            return 1;
+        }
+    }
+    qsort(times, count, sizeof *times, compare);
+    printf("%lld %lld\n", (long long)times[count / 2], (long long)times[count * 999LL / 1000]);
+    return 0;
+}
+
+static volatile sig_atomic_t signals;
+static int handled_fd = -1;
+
+static void count_signal(int signal) {
+    (void)signal;
+    signals++;
+}
+
+/* A handler that itself writes to the connection. */
+static void write_signal(int signal) {
+    (void)signal;
+    int before = errno;
+    signals++;
+    if (write(handled_fd, "s", 1) != 1) abort();
+    errno = before;
+}
+
+static void on(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    struct sigaction found;
+    if (sigaction(number, &action, NULL) || sigaction(number, NULL, &found)) die("sigaction");
+    if (found.sa_handler != handler || (found.sa_flags & SA_RESTART) != (flags & SA_RESTART)) {
+        fputs("sigaction tells another handler\n", stderr);
+        exit(1);
+    }
+}
+
+static void every(int microseconds) {
+    struct itimerval timer = {{0, microseconds}, {0, microseconds}};
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void expect(int holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "not so: %s (errno %s)\n", what, strerror(errno));
+        exit(1);
+    }
+}
+
+static void warm(int fd) {
+    char buffer[4];
+    for (int i = 0; i < 3; i++) {
+        send_all(fd, "ping", 4);
+        expect(recv(fd, buffer, 4, MSG_WAITALL) == 4 && !memcmp(buffer, "ping", 4), "an echo");
+    }
+}
+
+/* Error numbers and time-outs; the other end echoes. */
+static int errors(int fd) {
+    char buffer[16];
+    warm(fd);
+    errno = 0;
+    expect(recv(fd, buffer, 4, MSG_DONTWAIT) == -1 && errno == EAGAIN, "EAGAIN of MSG_DONTWAIT");
+    expect(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0, "O_NONBLOCK");
+    errno = 0;
+    expect(read(fd, buffer, 4) == -1 && errno == EAGAIN, "EAGAIN of O_NONBLOCK");
+    expect(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0, "no O_NONBLOCK");
+    struct timeval time = {0, 50000};
+    expect(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0, "SO_RCVTIMEO");
+    int64_t begin = now();
+    errno = 0;
+    expect(read(fd, buffer, 4) == -1 && errno == EAGAIN, "EAGAIN of SO_RCVTIMEO");
+    expect(now() - begin >= 50000000 && now() - begin < 2000000000, "the time of SO_RCVTIMEO");
+    time.tv_usec = 0;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    struct pollfd polled = {fd, POLLIN | POLLOUT, 0};
+    expect(poll(&polled, 1, 1000) == 1 && polled.revents == POLLOUT, "POLLOUT");
+    polled.events = POLLIN;
+    expect(poll(&polled, 1, 20) == 0, "no POLLIN");
+    send_all(fd, "some", 4);
+    expect(poll(&polled, 1, 1000) == 1 && polled.revents == POLLIN, "POLLIN");
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    struct timeval second = {1, 0};
+    expect(select(fd + 1, &set, NULL, NULL, &second) == 1 && FD_ISSET(fd, &set), "select");
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    expect(recvfrom(fd, buffer, 16, 0, (struct sockaddr *)&from, &length) == 4, "recvfrom");
+    expect(length == 0, "no address");
+    on(SIGALRM, count_signal, 0);
+    every(20000);
+    errno = 0;
+    expect(read(fd, buffer, 4) == -1 && errno == EINTR && signals > 0, "EINTR");
+    /* With SA_RESTART it goes on: a child has the other end say something. */
+    on(SIGALRM, count_signal, SA_RESTART);
+    signals = 0;
+    warm(fd);
+    send_all(fd, "slow", 4);
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "SA_RESTART");
+    every(0);
+    /* What the stack does not do is the kernel's. */
+    send_all(fd, "peek", 4);
+    usleep(50000);
+    expect(recv(fd, buffer, 4, MSG_PEEK) == 4 && !memcmp(buffer, "peek", 4), "MSG_PEEK");
+    expect(recv(fd, buffer, 4, 0) == 4 && !memcmp(buffer, "peek", 4), "what was peeked");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* A handler writes to the connection while the program does. */
+static int handlers(int fd) {
+    warm(fd);
+    handled_fd = fd;
+    on(SIGALRM, write_signal, SA_RESTART);
+    every(200);
+    int begun = 0, got = 0;
+    char buffer[4096];
+    int64_t begin = now();
+    while (now() - begin < 1000000000) {
+        send_all(fd, "data", 4);
+        begun += 4;
+        ssize_t count = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+        if (count > 0) got += count;
+    }
+    every(0);
+    while (got < begun + signals) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) die("read");
+        got += count;
+    }
+    expect(signals > 100 && got == begun + signals, "all that was written comes back");
+    puts("fine");
+    return 0;
+}
+
+static void *reader(void *of) {
+    int fd = *(int *)of;
+    char buffer[1 << 14];
+    uint64_t sum = 0, count = 0;
+    for (;;) {
+        ssize_t more = read(fd, buffer, sizeof buffer);
+        if (more <= 0) break;
+        for (ssize_t at = 0; at < more; at++) sum = sum * 31 + (unsigned char)buffer[at];
+        count += more;
+        if (count >= 20000000) break;
+    }
+    return (void *)sum;
+}
+
+/* One thread writes, another one reads. */
+static int threads(int fd) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, reader, &fd);
+    uint64_t sum = 0;
+    char buffer[20000];
+    for (int i = 0; i < 1000; i++) {
+        for (size_t at = 0; at < sizeof buffer; at++) {
+            buffer[at] = (char)((i * 7 + at) >> 3);
+            sum = sum * 31 + (unsigned char)buffer[at];
+        }
+        send_all(fd, buffer, sizeof buffer);
+    }
+    void *found;
+    pthread_join(thread, &found);
+    expect((uint64_t)found == sum, "the same stream");
+    puts("fine");
+    return 0;
+}
+
+/* Forks with a connection: the child says the last word. */
+static int forks(int fd) {
+    char buffer[8];
+    warm(fd);
+    pid_t child = fork();
+    if (child == 0) {
+        send_all(fd, "child", 5);
+        expect(recv(fd, buffer, 5, MSG_WAITALL) == 5 && !memcmp(buffer, "child", 5), "its echo");
+        _exit(0);
+    }
+    int status;
+    expect(waitpid(child, &status, 0) == child && status == 0, "the child is fine");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* Gives the connection to another program, as its standard input and output. */
+static int executes(int fd) {
+    warm(fd);
+    fflush(stdout);
+    dup2(fd, 0);
+    dup2(fd, 1);
+    send_all(fd, "hello from the shell\n", 0);
+    execlp("sh", "sh", "-c", "echo word; read answer; echo got $answer >&2", (char *)NULL);
+    die("exec");
+    return 1;
+}
+
+/* Ends with data that were not sent: the other end does not read for a time. */
+static int unsent(int fd) {
+    static char block[1 << 16];
+    warm(fd);
+    for (size_t at = 0; at < sizeof block; at++) block[at] = (char)(at % 251);
+    for (int i = 0; i < 40; i++) send_all(fd, block, sizeof block);
+    exit(0);
+}
+
+/* The other end of `unsent`: reads it all, slowly. */
+static int slow(int fd) {
+    static char buffer[1 << 16];
+    for (int left = 12; left > 0;) {
+        ssize_t count = read(fd, buffer, left);
+        if (count <= 0) die("read");
+        send_all(fd, buffer, count);
+        left -= count;
+    }
+    usleep(300000);
+    long at = 0;
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count < 0) die("read");
+        if (count == 0) break;
+        for (ssize_t i = 0; i < count; i++, at++)
+            expect(buffer[i] == (char)(at % 65536 % 251), "the same bytes");
+    }
+    printf("%ld\n", at);
+    return 0;
+}
+
+/* The other end resets. */
+static int is_reset(int fd) {
+    char buffer[8];
+    warm(fd);
+    send_all(fd, "reset", 5);
+    errno = 0;
+    expect(read(fd, buffer, 8) == -1 && errno == ECONNRESET, "ECONNRESET");
+    on(SIGPIPE, count_signal, 0);
+    errno = 0;
+    expect(send(fd, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE && signals == 0, "EPIPE");
+    errno = 0;
+    expect(write(fd, "x", 1) == -1 && errno == EPIPE && signals == 1, "SIGPIPE");
+    puts("fine");
+    return 0;
+}
+
+static int resets(int fd) {
+    char buffer[12];
+    expect(recv(fd, buffer, 12, MSG_WAITALL) == 12, "twelve bytes");
+    send_all(fd, buffer, 4), send_all(fd, buffer, 4), send_all(fd, buffer, 4);
+    return 0;
+}
+
+/* Echoes, and closes by a reset after "reset". */
+static int resets_at_word(int fd) {
+    char buffer[64];
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count <= 0) die("read");
+        if (memchr(buffer, 'r', count)) break;
+        send_all(fd, buffer, count);
+    }
+    struct linger linger = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    close(fd);
+    return 0;
+}
+
+/* Computes without a call, while the other end sends. */
+static int computes(int fd) {
+    warm(fd);
+    send_all(fd, "data", 4);
+    int64_t begin = now();
+    volatile uint64_t number = 0;
+    while (now() - begin < 1000000000) number++;
+    char buffer[4];
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "the answer");
+    puts("fine");
+    return 0;
+}
+
+/* Leaves a connection alone. */
+static int idles(int fd) {
+    warm(fd);
+    struct timespec begin, end;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    int64_t from = now();
+    char buffer[4];
+    struct timeval time = {2, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    expect(read(fd, buffer, 4) == -1 && errno == EAGAIN, "nothing comes");
+    sleep(2);
+    int64_t whole = now() - from;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    double used = (end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec);
+    printf("%.6f\n", used / whole);
+    return 0;
+}
+
+int main(int count, char **words) {
+    if (count < 5) return 2;
+    int answers = !strcmp(words[1], "answer");
+    int fd = answers ? answer(words[3], words[4]) : call(words[3], words[4]);
+    struct {
+        const char *name;
+        int (*act)(int);
+    } acts[] = {
+        {"echo", echo}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
+        {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
+        {"is-reset", is_reset}, {"resets", resets}, {"resets-at-word", resets_at_word},
+        {"computes", computes}, {"idles", idles},
+    };
+    if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (!strcmp(words[2], acts[i].name)) return acts[i].act(fd);
+    return 2;
+}
