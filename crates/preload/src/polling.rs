@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::sleep::{Plan, SPIN, sleep};
+use crate::sleep::{Look, Plan, sleep};
 use crate::state::{State, Wants};
 use crate::table::{self, Kind};
 use crate::{descriptor, lock, signals};
@@ -51,7 +51,7 @@ pub(crate) fn poll(
         .map(|polled| Wants { fd: polled.fd, events: polled.events })
         .collect();
     let mut of_kernel = vec![];
-    let begin = Instant::now();
+    let (begin, mut wait) = (Instant::now(), Look::new());
     let mut sleeping: Option<c_int> = None;
     let mut slept: Option<Vec<pollfd>> = None;
     let mut is_first = true;
@@ -65,7 +65,7 @@ pub(crate) fn poll(
             }
             state.turn();
             let ready = look(state, fds, &mut of_kernel);
-            if ready == 0 && !is_over && spent >= SPIN && !is_first && slept.is_none() {
+            if ready == 0 && !is_over && !is_first && slept.is_none() && wait.is_over() {
                 plan = state.sleeps(&wants);
             }
             ready
@@ -83,6 +83,9 @@ pub(crate) fn poll(
         }
         let ready = merge(fds, &of_kernel);
         if ready > 0 || is_over {
+            if !is_over {
+                wait.end();
+            }
             return Ok(ready);
         }
         if seen.has_more() {

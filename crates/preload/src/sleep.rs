@@ -1,5 +1,6 @@
 //! Waiting: a short time with turns, then asleep until a frame comes or another thread says so.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use libc::{POLLIN, c_int, pollfd, sigset_t};
@@ -7,8 +8,89 @@ use libc::{POLLIN, c_int, pollfd, sigset_t};
 use crate::state::{State, Wants};
 use crate::{descriptor, lock, signals};
 
-/// For so long a thread looks before it sleeps: to fall asleep and to be woken costs as much.
-pub(crate) const SPIN: Duration = Duration::from_micros(50);
+/// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be woken
+/// costs as much.
+const SPIN: Duration = Duration::from_micros(50);
+/// So many waits pass without a look after one that did not help, and at most so many after several.
+const FIRST_PAUSE: u32 = 4;
+const LONGEST_PAUSE: u32 = 1024;
+
+thread_local! {
+    static HABIT: Cell<Habit> = const { Cell::new(Habit { pause: 0, left: 0 }) };
+}
+
+/// Whether this thread looks before it sleeps. What it waits for may need its processor, or take
+/// longer: then to look only delays it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Habit {
+    /// Waits without a look after the next look that does not help.
+    pause: u32,
+    /// Waits without a look from now on.
+    left: u32,
+}
+
+impl Habit {
+    /// Begins a wait; whether to look.
+    fn begin(&mut self) -> bool {
+        let looks = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        looks
+    }
+
+    /// What a look came to.
+    fn looked(&mut self, helped: bool) {
+        let longer = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.pause = if helped { self.pause / 2 } else { longer };
+        self.left = if helped { 0 } else { longer };
+    }
+}
+
+/// A wait that may begin with a look.
+#[derive(Debug)]
+pub(crate) struct Look {
+    began: Option<Instant>,
+    looks: bool,
+}
+
+impl Look {
+    pub(crate) fn new() -> Look {
+        Look { began: None, looks: true }
+    }
+
+    /// Whether the thread has to sleep now.
+    pub(crate) fn is_over(&mut self) -> bool {
+        if self.began.is_none() {
+            self.began = Some(Instant::now());
+            let mut habit = HABIT.get();
+            self.looks = habit.begin();
+            HABIT.set(habit);
+        }
+        let is_over = self.looks && self.spent() >= SPIN;
+        if is_over {
+            self.looked(false);
+        }
+        !self.looks
+    }
+
+    /// The time since the thread began to wait.
+    pub(crate) fn spent(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
+    /// What the thread waited for is there.
+    pub(crate) fn end(mut self) {
+        if self.began.is_some() && self.looks {
+            self.looked(true);
+        }
+    }
+
+    fn looked(&mut self, helped: bool) {
+        self.looks = false;
+        let mut habit = HABIT.get();
+        habit.looked(helped);
+        HABIT.set(habit);
+    }
+}
 
 /// What an attempt came to.
 pub(crate) enum Step<T> {
@@ -51,10 +133,10 @@ pub(crate) fn attempt<T>(
     mut act: impl FnMut(&mut State) -> Step<T>,
 ) -> Result<T, Stop> {
     let seen = signals::seen();
-    let mut begin: Option<Instant> = None;
+    let mut look = Look::new();
     let mut sleeping: Option<c_int> = None;
     loop {
-        let spent = begin.map_or(Duration::ZERO, |begin| begin.elapsed());
+        let spent = look.spent();
         let mut attempt = |state: &mut State| {
             if let Some(event) = sleeping.take() {
                 state.woken(event);
@@ -70,15 +152,15 @@ pub(crate) fn attempt<T>(
             if seen.ends_call(most.is_some()) {
                 return Err(Stop::Interrupted);
             }
-            let plan = (spent >= SPIN).then(|| state.sleeps(wants)).flatten();
+            let plan = look.is_over().then(|| state.sleeps(wants)).flatten();
             let left = most.map(|most| most - spent);
             Ok((None, plan.map(|plan| (plan, left))))
         };
         let (result, plan) = lock::with(&mut attempt).ok_or(Stop::Inside)??;
         if let Some(result) = result {
+            look.end();
             return Ok(result);
         }
-        begin.get_or_insert_with(Instant::now);
         match plan {
             None => std::hint::spin_loop(),
             Some((mut plan, left)) => {

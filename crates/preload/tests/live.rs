@@ -14,7 +14,7 @@ use std::time::Instant;
 use nix::unistd::geteuid;
 use serde_json::Value;
 use tempfile::TempDir;
-use world::{Machine, OWN, PATIENCE, Serving, network};
+use world::{Machine, PATIENCE, Serving, network};
 
 fn in_thread(test: impl FnOnce() + Send + 'static) {
     if !geteuid().is_root() {
@@ -26,7 +26,7 @@ fn in_thread(test: impl FnOnce() + Send + 'static) {
 /// The library, which cargo has built beside this program.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let folder = program.parent().and_then(Path::parent).unwrap();
+    let folder = program.parent().unwrap();
     let library = folder.join("libloopscope_preload.so");
     assert!(library.exists(), "{} is not there", library.display());
     library
@@ -171,18 +171,260 @@ fn pair(world: &World, preload: [bool; 2], answer: &str, call: &str) -> [String;
     [said, answering.end()]
 }
 
+/// Which ends have the library.
+const ENDS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
+
 #[test]
-fn programs_in_c_talk_as_before() {
+fn round_trips_are_by_the_stack() {
     in_thread(|| {
-        for services in [[true, true], [true, false], [false, true]] {
+        for preload in ENDS {
             let world = World::make(true);
-            pair(&world, services, "echo", "trips 20000 64");
-            for (at, preload) in [Here, There].into_iter().zip(services) {
-                if preload {
-                    assert_accelerated(&world.connection(at));
+            pair(&world, preload, "echo", "trips 5000 64");
+            pair_is_accelerated(&world, preload);
+        }
+    });
+}
+
+fn pair_is_accelerated(world: &World, preload: [bool; 2]) {
+    for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, preload)| *preload) {
+        assert_accelerated(&world.connection(at));
+    }
+}
+
+/// Prints the times of both, in turn.
+#[test]
+fn round_trips_with_and_without() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, false], [true, true]].repeat(3) {
+            let [said, _] = pair(&world, preload, "echo", "trips 50000 64");
+            let (median, high) = said.split_once(' ').expect("two numbers");
+            eprintln!("64 bytes, by the stack {preload:?}: median {median} ns, p99.9 {high} ns");
+        }
+    });
+}
+
+#[test]
+fn long_messages_are_by_the_stack() {
+    in_thread(|| {
+        for preload in ENDS {
+            let world = World::make(true);
+            pair(&world, preload, "echo", "trips 300 60000");
+            pair_is_accelerated(&world, preload);
+        }
+    });
+}
+
+#[test]
+fn errors_and_times_are_those_of_the_kernel() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "errors-peer", "errors");
+            assert_eq!(said, "fine");
+        }
+        let line = world.connection(Here);
+        assert_eq!(line["why"], "flags that are the kernel's", "{line}");
+    });
+}
+
+#[test]
+fn a_handler_of_a_signal_writes_to_the_connection() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "handlers");
+            assert_eq!(said, "fine");
+        }
+        assert_accelerated(&world.connection(Here));
+    });
+}
+
+#[test]
+fn one_thread_writes_and_another_one_reads() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "threads");
+            assert_eq!(said, "fine");
+        }
+        assert_accelerated(&world.connection(Here));
+        assert_accelerated(&world.connection(There));
+    });
+}
+
+#[test]
+fn a_program_forks() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "forks");
+            assert_eq!(said, "fine");
+        }
+        let line = world.explained(Here).into_iter().find(|line| line["accelerated"] == true);
+        let line = line.expect("it was accelerated before");
+        assert_eq!(line["why"], "the program has forked while it had the connection", "{line}");
+    });
+}
+
+#[test]
+fn a_program_executes_another_one() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            pair(&world, preload, "echo", "executes");
+        }
+    });
+}
+
+#[test]
+fn what_was_not_sent_is_sent_when_the_program_has_ended() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true], [true, false]] {
+            let [_, said] = pair(&world, preload, "slow", "unsent");
+            assert_eq!(said, (40 << 16).to_string());
+        }
+    });
+}
+
+#[test]
+fn the_other_end_resets() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true], [true, false]] {
+            let [said, _] = pair(&world, preload, "resets-at-word", "is-reset");
+            assert_eq!(said, "fine");
+        }
+        for line in world.explained(Here) {
+            assert_eq!(line["accelerated"], true, "{line}");
+            assert_eq!(line["why"], "the other end has reset the connection", "{line}");
+        }
+    });
+}
+
+#[test]
+fn the_other_end_is_answered_while_the_program_computes() {
+    in_thread(|| {
+        let world = World::make(true);
+        let [said, _] = pair(&world, [true, false], "echo", "computes");
+        assert_eq!(said, "fine");
+        assert_eq!(world.connection(Here)["accelerated"], true);
+    });
+}
+
+#[test]
+fn a_connection_that_is_left_alone_takes_no_time() {
+    in_thread(|| {
+        let world = World::make(true);
+        let [said, _] = pair(&world, [true, false], "echo", "idles");
+        assert_eq!(world.connection(Here)["accelerated"], true);
+        let share: f64 = said.parse().unwrap();
+        eprintln!("share of a processor while a connection is left alone: {share}");
+        // The limit of the design, far above what any sleep costs.
+        assert!(share < 0.001, "{share} of a processor");
+    });
+}
+
+/// A python program that echoes, and one that calls it; both say a digest of what they have got.
+fn python(world: &World, preload: [bool; 2], way: &str) {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/talk.py");
+    let [here, there] = preload;
+    let words = |act| [program, act, way, "10.0.0.2", "7001"];
+    let mut answering = world.start(There, there, python3(), &words("answer"));
+    assert_eq!(answering.line(), "ready");
+    let said = world.start(Here, here, python3(), &words("call")).end();
+    assert_eq!(said, answering.end());
+}
+
+/// The interpreter itself: what finds it may be a script.
+fn python3() -> &'static str {
+    static PATH: OnceLock<String> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let words = ["-c", "import sys; print(sys.executable)"];
+        let found = Command::new("python3").args(words).output().expect("there is Python");
+        String::from_utf8(found.stdout).unwrap().trim().to_owned()
+    })
+}
+
+#[test]
+fn programs_in_python_talk_as_before() {
+    in_thread(|| {
+        for way in ["blocking", "timeouts", "select", "poll", "file", "threads"] {
+            for preload in ENDS {
+                let world = World::make(true);
+                python(&world, preload, way);
+                match way {
+                    // Its descriptor is one of stdio of Python, which reads by the same calls.
+                    "file" => {}
+                    // It is taken over when one thread calls while the other one does not.
+                    "threads" => {
+                        for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, is)| *is)
+                        {
+                            assert_eq!(world.connection(at)["accelerated"], true);
+                        }
+                    }
+                    _ => pair_is_accelerated(&world, preload),
                 }
             }
         }
-        let _ = OWN;
+    });
+}
+
+#[test]
+fn a_file_comes_whole_from_pythons_server_to_curl() {
+    in_thread(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = vec![0; 50_000_000];
+        fastrand::Rng::with_seed(1).fill(&mut bytes);
+        std::fs::write(folder.path().join("file"), &bytes).unwrap();
+        for preload in ENDS {
+            let world = World::make(true);
+            let words = [
+                "-u",
+                "-m",
+                "http.server",
+                "-b",
+                "10.0.0.2",
+                "-d",
+                folder.path().to_str().unwrap(),
+                "8000",
+            ];
+            let mut server = world.start(There, preload[1], python3(), &words);
+            assert!(server.line().starts_with("Serving"));
+            let got = folder.path().join("got");
+            let words = ["-sS", "-o", got.to_str().unwrap(), "http://10.0.0.2:8000/file"];
+            world.start(Here, preload[0], "curl", &words).end();
+            assert!(std::fs::read(&got).unwrap() == bytes, "the file is another");
+            if preload[0] {
+                let line = world.connection(Here);
+                assert_eq!(line["accelerated"], true, "{line}");
+                let of = |key: &str| line[key].as_u64().unwrap();
+                assert!(of("received_by_stack") * 100 >= of("received") * 99, "{line}");
+            }
+            if preload[1] {
+                let id = nix::unistd::Pid::from_raw(server.child.id() as i32);
+                nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+                let _ = server.child.wait();
+                let line = world.connection(There);
+                let of = |key: &str| line[key].as_u64().unwrap();
+                assert!(of("written_to_stack") * 100 >= of("written") * 99, "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn without_a_service_the_kernel_does_all() {
+    in_thread(|| {
+        let world = World::make(false);
+        for (answer, call) in
+            [("echo", "trips 1000 64"), ("errors-peer", "errors"), ("echo", "forks")]
+        {
+            pair(&world, [true, true], answer, call);
+        }
+        for line in world.explained(Here) {
+            assert_eq!(line["accelerated"], false, "{line}");
+        }
     });
 }

@@ -244,7 +244,7 @@ static void *reader(void *of) {
         if (more <= 0) break;
         for (ssize_t at = 0; at < more; at++) sum = sum * 31 + (unsigned char)buffer[at];
         count += more;
-        if (count >= 20000000) break;
+        if (count >= 200000000) break;
     }
     return (void *)sum;
 }
@@ -255,7 +255,7 @@ static int threads(int fd) {
     pthread_create(&thread, NULL, reader, &fd);
     uint64_t sum = 0;
     char buffer[20000];
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 10000; i++) {
         for (size_t at = 0; at < sizeof buffer; at++) {
             buffer[at] = (char)((i * 7 + at) >> 3);
             sum = sum * 31 + (unsigned char)buffer[at];
@@ -345,11 +345,16 @@ static int is_reset(int fd) {
     return 0;
 }
 
-static int resets(int fd) {
-    char buffer[12];
-    expect(recv(fd, buffer, 12, MSG_WAITALL) == 12, "twelve bytes");
-    send_all(fd, buffer, 4), send_all(fd, buffer, 4), send_all(fd, buffer, 4);
-    return 0;
+/* Echoes, "slow" only after a time. */
+static int errors_peer(int fd) {
+    char buffer[64];
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count < 0) die("read");
+        if (count == 0) return 0;
+        if (memmem(buffer, count, "slow", 4)) usleep(200000);
+        send_all(fd, buffer, count);
+    }
 }
 
 /* Echoes, and closes by a reset after "reset". */
@@ -408,7 +413,7 @@ int main(int count, char **words) {
     } acts[] = {
         {"echo", echo}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
-        {"is-reset", is_reset}, {"resets", resets}, {"resets-at-word", resets_at_word},
+        {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
         {"computes", computes}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
