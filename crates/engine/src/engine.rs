@@ -95,7 +95,7 @@ pub struct Engine {
 /// A connection that [`Engine::turn`] has given back.
 #[derive(Clone, Copy, Debug)]
 pub struct Returned {
-    /// Which one.
+    /// The connection.
     pub id: Id,
     /// Why.
     pub end: Option<End>,

@@ -103,19 +103,24 @@ fn unsent(fd: c_int) -> Option<u64> {
     (got == 0).then(|| count.unsigned_abs().into())
 }
 
-/// ppoll(2), by which a thread can be cancelled.
+/// ppoll(2), in which no thread is cancelled.
 pub(crate) fn wait(
     fds: &mut [pollfd],
     time: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> Result<usize, c_int> {
-    let time = time.map(|time| timespec {
+    // Bytes of the kernel's set of signals.
+    const SET: usize = 8;
+    let mut time = time.map(|time| timespec {
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let time = time.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: all of them live until it returns, and the count is that of `fds`.
-    let found = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, mask) };
+    let found = unsafe {
+        let fds = (fds.as_mut_ptr() as usize, fds.len());
+        real::syscall(libc::SYS_ppoll, fds.0, fds.1, time as usize, mask as usize, SET)
+    };
     usize::try_from(found).map_err(|_| real::errno())
 }

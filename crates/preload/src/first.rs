@@ -218,7 +218,7 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
             libc::SYS_exit_group => fork::at_end(),
             libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom => {}
-            // Of any other one the arguments may be descriptors.
+            // The arguments of any other one may be descriptors.
             _ => given[1..].iter().for_each(|fd| give_back(*fd as c_int, name)),
         },
     }
@@ -249,11 +249,10 @@ fn replaced(fd: c_int) {
     if table::kind(fd) == Kind::Plain || !fork::is_ours() {
         return;
     }
+    if table::kind(fd) == Kind::Own {
+        fork::before_closing_own();
+    }
     lock::with(|state| {
-        if table::kind(fd) == Kind::Own {
-            state.release_all("the program has closed the library's descriptors", |_| false);
-            state.drop_engine();
-        }
         state.release(fd, "the program has closed it");
         state.explain.closing(fd);
         table::set(fd, Kind::Plain);

@@ -57,6 +57,19 @@ unsafe extern "C" fn in_child() {
     });
 }
 
+/// The program closes descriptors that are the library's: all connections go back, and what the
+/// library has ends.
+pub(crate) fn before_closing_own() {
+    let helper = lock::with(|state| {
+        state.release_all("the program has closed the library's descriptors", |_| false);
+        state.drop_engine();
+        state.helper.take()
+    });
+    if let Some(helper) = helper.flatten() {
+        lock::outside(|| helper.end());
+    }
+}
+
 /// Another program is about to be executed, perhaps in another process: what it could get goes back.
 pub(crate) fn before_exec() {
     if is_ours() {

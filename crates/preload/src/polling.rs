@@ -7,7 +7,7 @@ use libc::{c_int, pollfd, sigset_t};
 use crate::sleep::{Look, Plan, sleep};
 use crate::state::{State, Wants};
 use crate::table::{self, Kind};
-use crate::{descriptor, lock, signals};
+use crate::{descriptor, lock, real, signals};
 
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others are
 /// put into `of_kernel`, at their places.
@@ -35,16 +35,27 @@ fn merge(fds: &mut [pollfd], of_kernel: &[pollfd]) -> usize {
     ready
 }
 
-/// As poll(2). `time`: None is for ever.
+/// As poll(2). `time`: None is for ever. None: the thread may have been cancelled.
 pub(crate) fn poll(
     fds: &mut [pollfd],
     time: Option<Duration>,
     mask: Option<&sigset_t>,
-) -> Result<usize, c_int> {
-    let seen = signals::seen();
+) -> Option<Result<usize, c_int>> {
     // None of the others is taken over meanwhile.
-    let _uses: Vec<table::Use> =
-        fds.iter().filter_map(|polled| table::begin(polled.fd, false)).collect();
+    let begun: Vec<bool> = fds.iter().map(|polled| table::begin(polled.fd, false)).collect();
+    let found = poll_begun(fds, time, mask);
+    for (polled, _) in fds.iter().zip(begun).filter(|(_, begun)| *begun) {
+        table::end(polled.fd);
+    }
+    found.transpose()
+}
+
+fn poll_begun(
+    fds: &mut [pollfd],
+    time: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<Option<usize>, c_int> {
+    let (seen, cancelled) = (signals::seen(), real::cancelled());
     let wants: Vec<Wants> = fds
         .iter()
         .filter(|polled| table::kind(polled.fd) == Kind::Taken)
@@ -86,7 +97,10 @@ pub(crate) fn poll(
             if !is_over {
                 wait.end();
             }
-            return Ok(ready);
+            return Ok(Some(ready));
+        }
+        if cancelled != real::cancelled() {
+            return Ok(None);
         }
         if seen.has_more() {
             return Err(libc::EINTR);

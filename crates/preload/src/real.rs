@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{
     fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -45,6 +45,31 @@ pub(crate) fn set_errno(errno: c_int) {
 pub(crate) fn errno() -> c_int {
     // SAFETY: it points to the errno of this thread.
     unsafe { *libc::__errno_location() }
+}
+
+/// How often a thread was cancelled.
+static CANCELLED: AtomicU32 = AtomicU32::new(0);
+
+/// How often a thread of this process was cancelled.
+pub(crate) fn cancelled() -> u32 {
+    // Pairs with `cancel`.
+    CANCELLED.load(Ordering::Acquire)
+}
+
+/// A thread was cancelled. Those that sleep are woken after that.
+pub(crate) fn cancel() {
+    // What `look_for_cancellation` finds was done before.
+    CANCELLED.fetch_add(1, Ordering::Release);
+}
+
+/// Ends this thread if it was cancelled. The frames from which it unwinds must have nothing to drop.
+#[inline(always)]
+pub(crate) fn look_for_cancellation() {
+    unsafe extern "C-unwind" {
+        fn pthread_testcancel();
+    }
+    // SAFETY: it is a point of cancellation, as the program's call is.
+    unsafe { pthread_testcancel() };
 }
 
 macro_rules! real {
@@ -110,5 +135,7 @@ real! {
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
         -> c_int;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
-    syscall(number: c_long, first: usize, second: usize, third: usize, fourth: usize) -> c_long;
+    syscall(number: c_long, first: usize, second: usize, third: usize, fourth: usize,
+        fifth: usize) -> c_long;
+    pthread_cancel(thread: libc::pthread_t) -> c_int;
 }

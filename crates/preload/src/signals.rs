@@ -88,6 +88,7 @@ pub(crate) fn deliver() {
             thread as usize,
             signal as usize,
             (&raw const info) as usize,
+            0,
         );
         set_mask(&mask);
     }
@@ -104,6 +105,7 @@ unsafe fn set_mask(mask: &[u8; SET]) {
             mask.as_ptr() as usize,
             0,
             SET,
+            0,
         );
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{POLLIN, c_int, pollfd, sigset_t};
 
 use crate::state::{State, Wants};
-use crate::{descriptor, lock, signals};
+use crate::{descriptor, lock, real, signals};
 
 /// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be woken
 /// costs as much.
@@ -107,6 +107,8 @@ pub(crate) enum Stop {
     TimedOut,
     /// A handler of a signal ran, after which the call ends.
     Interrupted,
+    /// A thread was cancelled, perhaps this one.
+    Look,
     /// This thread is in a turn: only a handler of a fault can call so.
     Inside,
 }
@@ -132,7 +134,7 @@ pub(crate) fn attempt<T>(
     wants: &[Wants],
     mut act: impl FnMut(&mut State) -> Step<T>,
 ) -> Result<T, Stop> {
-    let seen = signals::seen();
+    let (seen, cancelled) = (signals::seen(), real::cancelled());
     let mut look = Look::new();
     let mut sleeping: Option<c_int> = None;
     loop {
@@ -148,6 +150,9 @@ pub(crate) fn attempt<T>(
             };
             if most.is_some_and(|most| spent >= most) {
                 return Err(Stop::TimedOut);
+            }
+            if cancelled != real::cancelled() {
+                return Err(Stop::Look);
             }
             if seen.ends_call(most.is_some()) {
                 return Err(Stop::Interrupted);

@@ -406,6 +406,11 @@ impl State {
         Some(events(wanted, readable, writable, connection.unacknowledged()))
     }
 
+    /// Wakes all threads that sleep.
+    pub(crate) fn wake_all(&self) {
+        self.sleepers.iter().for_each(|sleeper| signal(&sleeper.event));
+    }
+
     fn wake_ready(&self) {
         for sleeper in &self.sleepers {
             let is_ready =

@@ -73,29 +73,27 @@ pub(crate) fn set(fd: i32, kind: Kind) -> bool {
     true
 }
 
-/// A call of the kernel on a descriptor that may be taken over; it is not until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Use(i32);
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        if let Some(word) = word(self.0) {
-            // Pairs with `claim`: the call has ended before the connection is taken.
-            word.fetch_sub(USER, Ordering::Release);
-        }
-    }
-}
-
-/// Begins a call of the kernel. `transfers`: it counts as one that transfers data. None: it is no
-/// candidate any more.
-pub(crate) fn begin(fd: i32, transfers: bool) -> Option<Use> {
+/// Begins a call of the kernel: the descriptor is not taken over before [`end`]. `transfers`: the call
+/// counts as one that transfers data. False: it is no candidate any more.
+///
+/// Nothing does that by being dropped: a thread that is cancelled in a call of the kernel unwinds
+/// through the frames of this library, which must have nothing to drop. Its descriptor is not taken
+/// over any more.
+pub(crate) fn begin(fd: i32, transfers: bool) -> bool {
     let new = |old: u32| {
         let more = if transfers && old & CALLS < CALLS { CALL } else { 0 };
         (Kind::of(old) == Kind::Candidate).then(|| old + more + USER)
     };
     // Pairs with `claim`, which finds that there is a user or comes first.
-    let begun = word(fd)?.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
-    begun.ok().map(|_| Use(fd))
+    word(fd).is_some_and(|w| w.fetch_update(Ordering::AcqRel, Ordering::Acquire, new).is_ok())
+}
+
+/// Ends a call that was begun.
+pub(crate) fn end(fd: i32) {
+    if let Some(word) = word(fd) {
+        // Pairs with `claim`: the call has ended before the connection is taken.
+        word.fetch_sub(USER, Ordering::Release);
+    }
 }
 
 /// Whether the next call that transfers data is at least the second.
@@ -109,7 +107,7 @@ pub(crate) fn claim(fd: i32) -> bool {
         let free = Kind::of(old) == Kind::Candidate && old < USER;
         free.then_some((old & !KIND) | Kind::Taken as u32)
     };
-    // Pairs with `begin` and with the end of a `Use`.
+    // Pairs with `begin` and `end`.
     word(fd).is_some_and(|w| w.fetch_update(Ordering::AcqRel, Ordering::Acquire, new).is_ok())
 }
 

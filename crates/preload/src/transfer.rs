@@ -13,6 +13,8 @@ pub(crate) enum Outcome {
     Done(usize),
     /// An error.
     Fails(i32),
+    /// The thread may have been cancelled.
+    Look,
     /// So many bytes, and the kernel has the connection for the rest.
     Kernel(usize),
 }
@@ -23,6 +25,7 @@ impl Outcome {
         match attempted {
             Ok(outcome) => outcome,
             Err(_) if done > 0 => Outcome::Done(done),
+            Err(Stop::Look) => Outcome::Look,
             Err(Stop::TimedOut) => Outcome::Fails(libc::EAGAIN),
             Err(Stop::Interrupted | Stop::Inside) => Outcome::Fails(libc::EINTR),
         }

@@ -23,7 +23,7 @@ fn in_thread(test: impl FnOnce() + Send + 'static) {
     std::thread::spawn(test).join().expect("the test did not fail");
 }
 
-/// The library, which cargo has built beside this program.
+/// The library, which cargo has built next to this program.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -171,7 +171,7 @@ fn pair(world: &World, preload: [bool; 2], answer: &str, call: &str) -> [String;
     [said, answering.end()]
 }
 
-/// Which ends have the library.
+/// The ends that have the library.
 const ENDS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
 
 #[test]
@@ -248,8 +248,47 @@ fn one_thread_writes_and_another_one_reads() {
             let [said, _] = pair(&world, preload, "echo", "threads");
             assert_eq!(said, "fine");
         }
-        assert_accelerated(&world.connection(Here));
+        // It is taken over when one thread calls while the other one does not.
+        assert_eq!(world.connection(Here)["accelerated"], true);
         assert_accelerated(&world.connection(There));
+    });
+}
+
+#[test]
+fn what_the_stack_cannot_share_goes_back() {
+    in_thread(|| {
+        for (answer, call) in
+            [("echo", "starts"), ("echo", "closes"), ("echo-twice", "passes"), ("echo", "cancels")]
+        {
+            let world = World::make(true);
+            for preload in [[false, false], [true, true]] {
+                let [said, _] = pair(&world, preload, answer, call);
+                assert_eq!(said, "fine", "{call}");
+            }
+            let mut lines = world.explained(Here).into_iter();
+            assert!(lines.any(|line| line["accelerated"] == true), "{call}");
+        }
+    });
+}
+
+#[test]
+fn the_service_ends_meanwhile() {
+    in_thread(|| {
+        let mut world = World::make(true);
+        let mut answering = world.talk(There, true, "answer echo 10.0.0.2 7000");
+        assert_eq!(answering.line(), "ready");
+        let calling = world.talk(Here, true, "call trips 10.0.0.2 7000 50000 2000");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        world.here.as_mut().unwrap().end();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        world.there.as_mut().unwrap().end();
+        calling.end();
+        answering.end();
+        for at in [Here, There] {
+            let line = world.connection(at);
+            assert_eq!(line["accelerated"], true, "{line}");
+            assert_ne!(line["why"], "the program has ended", "{line}");
+        }
     });
 }
 
@@ -418,9 +457,12 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
 fn without_a_service_the_kernel_does_all() {
     in_thread(|| {
         let world = World::make(false);
-        for (answer, call) in
-            [("echo", "trips 1000 64"), ("errors-peer", "errors"), ("echo", "forks")]
-        {
+        for (answer, call) in [
+            ("echo", "trips 1000 64"),
+            ("errors-peer", "errors"),
+            ("echo", "forks"),
+            ("echo", "cancels"),
+        ] {
             pair(&world, [true, true], answer, call);
         }
         for line in world.explained(Here) {

@@ -29,6 +29,8 @@ static struct sockaddr_in address(const char *host, const char *port) {
     return to;
 }
 
+static int listener;
+
 static int answer(const char *host, const char *port) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in at = address(host, port);
@@ -36,6 +38,7 @@ static int answer(const char *host, const char *port) {
     if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 8)) die("listen");
     puts("ready");
     fflush(stdout);
+    listener = fd;
     int connection = accept(fd, NULL, NULL);
     if (connection < 0) die("accept");
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -69,6 +72,14 @@ static int echo(int fd) {
         if (count == 0) return 0;
         send_all(fd, buffer, count);
     }
+}
+
+/* Echoes for two connections, one after the other. */
+static int echo_twice(int fd) {
+    echo(fd);
+    close(fd);
+    fd = accept(listener, NULL, NULL);
+    return fd < 0 ? 1 : echo(fd);
 }
 
 static int64_t now(void) {
@@ -403,6 +414,107 @@ static int idles(int fd) {
     return 0;
 }
 
+/* Starts other programs while it has a connection. */
+static int starts(int fd) {
+    warm(fd);
+    expect(system("exit 3") == 3 << 8, "system()");
+    warm(fd);
+    FILE *pipe = popen("echo word", "r");
+    char word[8];
+    expect(pipe && fgets(word, sizeof word, pipe) && !strcmp(word, "word\n"), "popen()");
+    expect(pclose(pipe) == 0, "pclose()");
+    warm(fd);
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(fd, 5);
+        for (int other = 6; other < 1024; other++) close(other);
+        execl("/bin/sh", "sh", "-c", "printf child >&5", (char *)NULL);
+        _exit(1);
+    }
+    int status;
+    expect(waitpid(child, &status, 0) == child && status == 0, "vfork()");
+    expect(recv(fd, word, 5, MSG_WAITALL) == 5 && !memcmp(word, "child", 5), "its word");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* Closes all that it does not know, and goes on. */
+static int closes(int fd) {
+    warm(fd);
+    expect(fd < 10, "a low number");
+    expect(close(960) == -1 && errno == EBADF, "nothing of the program's is at 960");
+    if (close_range(fd + 1, ~0U, 0) != 0) die("close_range");
+    warm(fd);
+    int other = dup(fd);
+    expect(other == fd + 1, "the next number");
+    warm(other);
+    warm(fd);
+    close(fd);
+    warm(other);
+    puts("fine");
+    return 0;
+}
+
+/* Passes the connection to another process. */
+static int passes(int fd) {
+    int pair[2];
+    char byte = 'x', space[CMSG_SPACE(sizeof fd)] = {0};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("socketpair");
+    pid_t child = fork();
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space,
+                             .msg_controllen = sizeof space};
+    if (child == 0) {
+        close(fd);
+        expect(recvmsg(pair[0], &message, 0) == 1, "a message");
+        int passed = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&message));
+        warm(passed);
+        exit(0);
+    }
+    /* It has forked, so this connection is the kernel's; another one is not. */
+    struct sockaddr_in to;
+    socklen_t length = sizeof to;
+    getpeername(fd, (struct sockaddr *)&to, &length);
+    int another = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(another, (struct sockaddr *)&to, sizeof to)) die("connect");
+    shutdown(fd, SHUT_WR);
+    char end;
+    expect(read(fd, &end, 1) == 0, "the end");
+    warm(another);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &another, sizeof another);
+    expect(sendmsg(pair[1], &message, 0) == 1, "sendmsg");
+    int status;
+    expect(waitpid(child, &status, 0) == child && status == 0, "the child is fine");
+    warm(another);
+    puts("fine");
+    return 0;
+}
+
+static void *waits(void *of) {
+    char buffer[4];
+    return read(*(int *)of, buffer, 4) < 0 ? "failed" : "read";
+}
+
+/* Cancels a thread that waits for data. */
+static int cancels(int fd) {
+    warm(fd);
+    pthread_t thread;
+    pthread_create(&thread, NULL, waits, &fd);
+    usleep(100000);
+    pthread_cancel(thread);
+    void *result;
+    pthread_join(thread, &result);
+    expect(result == PTHREAD_CANCELED, "the thread was cancelled");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count < 5) return 2;
     int answers = !strcmp(words[1], "answer");
@@ -411,9 +523,10 @@ int main(int count, char **words) {
         const char *name;
         int (*act)(int);
     } acts[] = {
-        {"echo", echo}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
+        {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
+        {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));

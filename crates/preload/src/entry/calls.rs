@@ -1,4 +1,4 @@
-//! Who serves a call that transfers data.
+//! Finds out whether the kernel or the stack serves a call that transfers data.
 #![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use libc::{c_int, iovec, msghdr, ssize_t};
 
 use crate::options::How;
-use crate::table::{self, Kind, Use};
+use crate::table::{self, Kind};
 use crate::transfer::{self, Outcome};
 use crate::{fork, lock, real};
 
@@ -16,27 +16,55 @@ const FEW: usize = 8;
 /// More pieces the kernel refuses (UIO_MAXIOV).
 const MOST: usize = 1024;
 
-/// Who serves it.
-enum Way {
-    /// The kernel. The connection is not taken over meanwhile.
-    Kernel(Option<Use>),
-    Stack,
+/// What comes next in a call that transfers data.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// It is done.
+    Done(ssize_t),
+    /// The kernel serves it. True: [`table::end`] comes after it.
+    Kernel(bool),
+    /// The thread may have been cancelled.
+    Look,
 }
 
-/// Who serves a call that transfers data. A connection is taken over here.
-fn way(fd: c_int) -> Way {
+/// Calls `next` until it is done, and `call`, the kernel's function, when it says so. A thread that is
+/// cancelled unwinds from here, so there is nothing to drop (see [`table::begin`]), and what `next`
+/// calls is not inlined.
+#[inline(always)]
+pub(super) fn until_done(
+    fd: c_int,
+    mut next: impl FnMut() -> Next,
+    call: impl Fn() -> ssize_t,
+) -> ssize_t {
+    loop {
+        match next() {
+            Next::Done(result) => return result,
+            Next::Kernel(counts) => {
+                let result = call();
+                if counts {
+                    table::end(fd);
+                }
+                return result;
+            }
+            Next::Look => real::look_for_cancellation(),
+        }
+    }
+}
+
+/// Says who serves a call that transfers data: None, the stack. A connection is taken over here.
+fn way(fd: c_int) -> Option<Next> {
     loop {
         match table::kind(fd) {
-            Kind::Taken if !lock::is_inside() => return Way::Stack,
+            Kind::Taken if !lock::is_inside() => return None,
             Kind::Candidate if !lock::is_inside() => {
                 if table::is_due(fd) && take(fd) {
                     continue;
                 }
-                if let Some(used) = table::begin(fd, true) {
-                    return Way::Kernel(Some(used));
+                if table::begin(fd, true) {
+                    return Some(Next::Kernel(true));
                 }
             }
-            _ => return Way::Kernel(None),
+            _ => return Some(Next::Kernel(false)),
         }
     }
 }
@@ -58,13 +86,16 @@ fn take(fd: c_int) -> bool {
 }
 
 /// Has the kernel serve a call that the stack cannot.
-pub(super) fn by_kernel(fd: c_int, why: &str, call: impl FnOnce() -> ssize_t) -> ssize_t {
+#[inline(never)]
+pub(super) fn by_kernel(fd: c_int, why: &str) -> Next {
     if table::kind(fd) == Kind::Taken && !lock::is_inside() {
         lock::with(|state| state.release(fd, why));
     }
-    let _used = table::begin(fd, true);
-    call()
+    Next::Kernel(table::begin(fd, true))
 }
+
+/// Pieces of memory, and how many.
+pub(super) type Parts = (*const iovec, usize);
 
 /// Pieces of memory without those of no bytes.
 struct Pieces {
@@ -106,37 +137,28 @@ impl Pieces {
     }
 }
 
-/// Receives by the stack or by the kernel. `call` is what the program has called.
+/// Receives by the stack, if it has the connection.
 ///
 /// # Safety
 /// `parts` are `count` pieces of memory that can be written.
-pub(super) unsafe fn receive_parts(
-    fd: c_int,
-    (parts, count): (*const iovec, usize),
-    how: How,
-    mut call: impl FnMut() -> ssize_t,
-) -> ssize_t {
+#[inline(never)]
+pub(super) unsafe fn receive_parts(fd: c_int, (parts, count): Parts, how: How) -> Next {
     loop {
-        let _used = match way(fd) {
-            Way::Kernel(used) => {
-                let result = call();
-                drop(used);
-                return result;
-            }
-            Way::Stack => (),
-        };
+        if let Some(next) = way(fd) {
+            return next;
+        }
         let errno = real::errno();
         // SAFETY: the caller's. An `IoSliceMut` is an `iovec` (its documentation says so), and the
         // memory of each is the program's for this call.
         let outcome = unsafe {
             let Some(mut pieces) = Pieces::of(parts, count) else {
-                return by_kernel(fd, "pieces of memory that cannot be", call);
+                return by_kernel(fd, "pieces of memory that cannot be");
             };
             let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSliceMut<'_>];
             transfer::receive(fd, &mut *slice, how)
         };
         match finish(outcome, errno) {
-            Ok(result) => return result,
+            Ok(next) => return next,
             Err(0) => {}
             Err(done) => {
                 // SAFETY: the caller's.
@@ -146,42 +168,33 @@ pub(super) unsafe fn receive_parts(
                         real::recvmsg(fd, message, flags)
                     })
                 };
-                return done as ssize_t + more.max(0);
+                return Next::Done(done as ssize_t + more.max(0));
             }
         }
     }
 }
 
-/// Sends by the stack or by the kernel.
+/// Sends by the stack, if it has the connection.
 ///
 /// # Safety
 /// `parts` are `count` pieces of memory that can be read.
-pub(super) unsafe fn send_parts(
-    fd: c_int,
-    (parts, count): (*const iovec, usize),
-    how: How,
-    mut call: impl FnMut() -> ssize_t,
-) -> ssize_t {
+#[inline(never)]
+pub(super) unsafe fn send_parts(fd: c_int, (parts, count): Parts, how: How) -> Next {
     loop {
-        match way(fd) {
-            Way::Kernel(used) => {
-                let result = call();
-                drop(used);
-                return result;
-            }
-            Way::Stack => {}
+        if let Some(next) = way(fd) {
+            return next;
         }
         let errno = real::errno();
         // SAFETY: as in `receive`.
         let outcome = unsafe {
             let Some(mut pieces) = Pieces::of(parts, count) else {
-                return by_kernel(fd, "pieces of memory that cannot be", call);
+                return by_kernel(fd, "pieces of memory that cannot be");
             };
             let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSlice<'_>];
             transfer::send(fd, &mut *slice, how)
         };
         match finish(outcome, errno) {
-            Ok(result) => return result,
+            Ok(next) => return next,
             Err(0) => {}
             Err(done) => {
                 // SAFETY: the caller's.
@@ -192,23 +205,24 @@ pub(super) unsafe fn send_parts(
                         real::sendmsg(fd, message, libc::MSG_NOSIGNAL | at_once)
                     })
                 };
-                return done as ssize_t + more.max(0);
+                return Next::Done(done as ssize_t + more.max(0));
             }
         }
     }
 }
 
 /// The result of a call, or the bytes after which the kernel goes on.
-fn finish(outcome: Outcome, errno: c_int) -> Result<ssize_t, usize> {
+fn finish(outcome: Outcome, errno: c_int) -> Result<Next, usize> {
     match outcome {
         Outcome::Done(count) => {
             real::set_errno(errno);
-            Ok(count as ssize_t)
+            Ok(Next::Done(count as ssize_t))
         }
         Outcome::Fails(why) => {
             real::set_errno(why);
-            Ok(-1)
+            Ok(Next::Done(-1))
         }
+        Outcome::Look => Ok(Next::Look),
         Outcome::Kernel(done) => Err(done),
     }
 }

@@ -2,11 +2,13 @@
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)] // Each has the safety of the function that it stands for.
 
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use libc::{c_int, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::table::{self, Kind, Use};
+use crate::table::{self, Kind};
 use crate::{lock, polling, real};
 
 const WORD: usize = u64::BITS as usize;
@@ -25,38 +27,63 @@ fn are_plain(fds: &[pollfd]) -> bool {
     lock::is_inside() || fds.iter().all(|polled| table::is_plain(polled.fd))
 }
 
-fn finish(found: Result<usize, c_int>, errno: c_int) -> c_int {
-    match found {
-        Ok(count) => {
-            real::set_errno(errno);
-            count as c_int
-        }
-        Err(why) => {
-            real::set_errno(why);
-            -1
-        }
-    }
-}
-
-/// As poll(2), `call` where the kernel has all.
+/// As poll(2), `call` where the kernel has all. A thread that is cancelled unwinds from here, so there
+/// is nothing to drop (see [`table::begin`]).
+#[inline(always)]
 fn serve(
     fds: &mut [pollfd],
     time: Option<Duration>,
     mask: Option<&sigset_t>,
-    call: impl FnOnce() -> c_int,
+    call: impl Fn() -> c_int,
 ) -> c_int {
+    loop {
+        match next(fds, time, mask) {
+            Next::Done(result) => return result,
+            Next::Kernel(begun) => {
+                let result = call();
+                end(fds, begun);
+                return result;
+            }
+            Next::Look => real::look_for_cancellation(),
+        }
+    }
+}
+
+/// What comes next in a call.
+enum Next {
+    Done(c_int),
+    /// The kernel serves it, and then [`end`] gets this.
+    Kernel(*mut Vec<bool>),
+    /// The thread may have been cancelled.
+    Look,
+}
+
+#[inline(never)]
+fn next(fds: &mut [pollfd], time: Option<Duration>, mask: Option<&sigset_t>) -> Next {
+    let errno = real::errno();
     if !fds.iter().any(|polled| table::kind(polled.fd) == Kind::Taken) {
         // None of them is taken over meanwhile.
-        let uses: Vec<Use> =
-            fds.iter().filter_map(|polled| table::begin(polled.fd, false)).collect();
-        let result = call();
-        let errno = real::errno();
-        drop(uses);
-        real::set_errno(errno);
-        return result;
+        let begun = fds.iter().map(|polled| table::begin(polled.fd, false)).collect();
+        return Next::Kernel(Box::into_raw(Box::new(begun)));
     }
+    let (result, errno) = match polling::poll(fds, time, mask) {
+        None => return Next::Look,
+        Some(Ok(count)) => (count as c_int, errno),
+        Some(Err(why)) => (-1, why),
+    };
+    real::set_errno(errno);
+    Next::Done(result)
+}
+
+#[inline(never)]
+fn end(fds: &[pollfd], begun: *mut Vec<bool>) {
     let errno = real::errno();
-    finish(polling::poll(fds, time, mask), errno)
+    // SAFETY: it is of `next`, which has made it of a box, and nobody has used it since.
+    let begun = unsafe { Box::from_raw(begun) };
+    for (polled, _) in fds.iter().zip(*begun).filter(|(_, begun)| *begun) {
+        table::end(polled.fd);
+    }
+    real::set_errno(errno);
 }
 
 fn milliseconds(timeout: c_int) -> Option<Duration> {
@@ -152,6 +179,7 @@ unsafe fn is_in(set: *mut fd_set, fd: usize) -> bool {
     !set.is_null() && unsafe { *set.cast::<u64>().add(fd / WORD) } & (1 << (fd % WORD)) != 0
 }
 
+#[inline(never)]
 /// The descriptors of the sets. None: the kernel has all.
 unsafe fn of_sets(count: c_int, sets: Sets) -> Option<Vec<pollfd>> {
     let count = usize::try_from(count).ok()?;
@@ -174,26 +202,45 @@ unsafe fn of_sets(count: c_int, sets: Sets) -> Option<Vec<pollfd>> {
 }
 
 /// As select(2).
+#[inline(always)]
 unsafe fn select_by(
     count: c_int,
     sets: Sets,
     time: Option<Duration>,
     mask: Option<&sigset_t>,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
+    call: impl Fn() -> c_int,
+) -> Selected {
     // SAFETY: the caller's.
-    let Some(mut polled) = (unsafe { of_sets(count, sets) }) else { return call() };
-    let mut by_kernel = false;
+    let Some(polled) = (unsafe { of_sets(count, sets) }) else { return (call(), true) };
+    // It is dropped in `tell`, not where a thread may be cancelled.
+    let mut polled = ManuallyDrop::new(polled);
+    let by_kernel = Cell::new(false);
     let found = serve(&mut polled, time, mask, || {
-        by_kernel = true;
+        by_kernel.set(true);
         call()
     });
+    // SAFETY: the caller's, and it is not used any more.
+    unsafe { tell(count, sets, ManuallyDrop::take(&mut polled), found, by_kernel.get()) }
+}
+
+/// What select(2) returns, and whether that is the kernel's.
+type Selected = (c_int, bool);
+
+/// Writes what was found to the sets, where the kernel has not done so.
+#[inline(never)]
+unsafe fn tell(
+    count: c_int,
+    sets: Sets,
+    polled: Vec<pollfd>,
+    found: c_int,
+    by_kernel: bool,
+) -> Selected {
     if by_kernel || found < 0 {
-        return found;
+        return (found, by_kernel);
     }
     if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
         real::set_errno(libc::EBADF);
-        return -1;
+        return (-1, false);
     }
     let mut bits = 0;
     for (place, set) in sets.into_iter().enumerate().filter(|(_, set)| !set.is_null()) {
@@ -210,7 +257,7 @@ unsafe fn select_by(
             }
         }
     }
-    bits
+    (bits, false)
 }
 
 #[unsafe(no_mangle)]
@@ -232,11 +279,7 @@ pub unsafe extern "C-unwind" fn select(
                 _ => return call(),
             },
         };
-        let mut by_kernel = false;
-        let found = select_by(count, [read, write, except], time, None, || {
-            by_kernel = true;
-            call()
-        });
+        let (found, by_kernel) = select_by(count, [read, write, except], time, None, call);
         // The kernel tells the time that is left.
         if let (false, Some(time), Some(told)) = (by_kernel, time, timeout.as_mut()) {
             let left = time.saturating_sub(begin.elapsed());
@@ -272,7 +315,7 @@ pub unsafe extern "C-unwind" fn pselect(
     unsafe {
         let call = || real::pselect(count, read, write, except, timeout, mask);
         match seconds(timeout) {
-            Some(time) => select_by(count, [read, write, except], time, mask.as_ref(), call),
+            Some(time) => select_by(count, [read, write, except], time, mask.as_ref(), call).0,
             None => call(),
         }
     }

@@ -5,6 +5,7 @@
 use libc::{c_int, sighandler_t};
 
 use crate::signals::{set, set_simple};
+use crate::{lock, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
@@ -49,4 +50,14 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     set_simple(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER)
+}
+
+/// A thread that sleeps here looks whether it is the one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    // SAFETY: the caller's.
+    let result = unsafe { real::pthread_cancel(thread) };
+    real::cancel();
+    lock::with(|state| state.wake_all());
+    result
 }

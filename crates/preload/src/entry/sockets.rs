@@ -135,10 +135,7 @@ fn closing_all(first: c_int, last: c_int) {
     }
     let closes = |fd: &c_int| (first..=last).contains(fd);
     if table::all(Kind::Own).any(|fd| closes(&fd)) {
-        lock::with(|state| {
-            state.release_all("the program has closed the library's descriptors", |_| false);
-            state.drop_engine();
-        });
+        fork::before_closing_own();
     }
     for kind in [Kind::Candidate, Kind::Taken, Kind::Listener, Kind::Foreign] {
         table::all(kind).filter(closes).for_each(|fd| _ = closing(fd));

@@ -4,7 +4,7 @@
 
 use libc::{c_int, c_void, cmsghdr, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::calls::{by_kernel, receive_parts, send_parts};
+use super::calls::{Next, by_kernel, receive_parts, send_parts, until_done};
 use crate::options::{How, receiving, sending};
 use crate::{first, lock, real, table};
 
@@ -14,148 +14,114 @@ fn piece(start: *const c_void, size: size_t) -> iovec {
     iovec { iov_base: start.cast_mut(), iov_len: size }
 }
 
-/// As recv(2); `call` is what the program has called.
-unsafe fn receive_one(
-    fd: c_int,
-    to: *mut c_void,
-    size: size_t,
-    flags: c_int,
-    call: impl FnMut() -> ssize_t,
-) -> ssize_t {
+/// As recv(2).
+#[inline(never)]
+unsafe fn receive_one(fd: c_int, to: *mut c_void, size: size_t, flags: c_int) -> Next {
     let part = piece(to, size);
     match receiving(flags) {
         // SAFETY: the program's: `to` has room for so many bytes.
-        Some(how) => unsafe { receive_parts(fd, (&raw const part, 1), how, call) },
-        None => by_kernel(fd, FLAGS, call),
+        Some(how) => unsafe { receive_parts(fd, (&raw const part, 1), how) },
+        None => by_kernel(fd, FLAGS),
     }
 }
 
-/// As send(2); `call` is what the program has called.
-unsafe fn send_one(
-    fd: c_int,
-    from: *const c_void,
-    size: size_t,
-    flags: c_int,
-    call: impl FnMut() -> ssize_t,
-) -> ssize_t {
+/// As send(2).
+#[inline(never)]
+unsafe fn send_one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Next {
     let part = piece(from, size);
     match sending(flags) {
         // SAFETY: the program's: `from` has so many bytes.
-        Some(how) => unsafe { send_parts(fd, (&raw const part, 1), how, call) },
-        None => by_kernel(fd, FLAGS, call),
+        Some(how) => unsafe { send_parts(fd, (&raw const part, 1), how) },
+        None => by_kernel(fd, FLAGS),
     }
 }
 
-/// Defines functions that begin with a descriptor: those of the kernel's cost one load. `call` is the
-/// kernel's function with the same arguments.
+/// Defines functions that begin with a descriptor: those of the kernel's cost one load. The expression
+/// says what is next of those that may be the stack's.
 macro_rules! functions {
-    ($($name:ident = $real:ident ($fd:ident $(, $arg:ident: $type:ty)*) $call:ident => $body:expr;)*)
-    => {$(
+    ($($name:ident = $real:ident ($fd:ident $(, $arg:ident: $type:ty)*) $next:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $arg: $type)*) -> ssize_t {
             // SAFETY: the caller's.
-            let $call = || unsafe { real::$real($fd $(, $arg)*) };
+            let call = || unsafe { real::$real($fd $(, $arg)*) };
             if table::is_plain($fd) {
-                return $call();
+                return call();
             }
             // SAFETY: the caller's.
-            unsafe { $body }
+            until_done($fd, || unsafe { $next }, call)
         }
     )*};
 }
 
+/// A call that the C library refuses, because there is less room than bytes.
+const REFUSED: Next = Next::Kernel(false);
+
 functions! {
-    read = read (fd, to: *mut c_void, size: size_t)
-        call => receive_one(fd, to, size, 0, call);
-    __read = read (fd, to: *mut c_void, size: size_t)
-        call => receive_one(fd, to, size, 0, call);
-    write = write (fd, from: *const c_void, size: size_t)
-        call => send_one(fd, from, size, 0, call);
-    __write = write (fd, from: *const c_void, size: size_t)
-        call => send_one(fd, from, size, 0, call);
+    read = read (fd, to: *mut c_void, size: size_t) receive_one(fd, to, size, 0);
+    __read = read (fd, to: *mut c_void, size: size_t) receive_one(fd, to, size, 0);
+    write = write (fd, from: *const c_void, size: size_t) send_one(fd, from, size, 0);
+    __write = write (fd, from: *const c_void, size: size_t) send_one(fd, from, size, 0);
     __read_chk = __read_chk (fd, to: *mut c_void, size: size_t, room: size_t)
-        call => if size > room { call() } else { receive_one(fd, to, size, 0, call) };
+        if size > room { REFUSED } else { receive_one(fd, to, size, 0) };
     recv = recv (fd, to: *mut c_void, size: size_t, flags: c_int)
-        call => receive_one(fd, to, size, flags, call);
+        receive_one(fd, to, size, flags);
     __recv_chk = __recv_chk (fd, to: *mut c_void, size: size_t, room: size_t, flags: c_int)
-        call => if size > room { call() } else { receive_one(fd, to, size, flags, call) };
+        if size > room { REFUSED } else { receive_one(fd, to, size, flags) };
     send = send (fd, from: *const c_void, size: size_t, flags: c_int)
-        call => send_one(fd, from, size, flags, call);
+        send_one(fd, from, size, flags);
     __send = send (fd, from: *const c_void, size: size_t, flags: c_int)
-        call => send_one(fd, from, size, flags, call);
+        send_one(fd, from, size, flags);
     recvfrom = recvfrom (fd, to: *mut c_void, size: size_t, flags: c_int, address: *mut sockaddr,
         length: *mut socklen_t)
-        call => receive_from(fd, (to, size, flags), address, length, call);
+        without_address(receive_one(fd, to, size, flags), address, length);
     __recvfrom_chk = __recvfrom_chk (fd, to: *mut c_void, size: size_t, room: size_t, flags: c_int,
         address: *mut sockaddr, length: *mut socklen_t)
-        call => if size > room {
-            call()
+        if size > room {
+            REFUSED
         } else {
-            receive_from(fd, (to, size, flags), address, length, call)
+            without_address(receive_one(fd, to, size, flags), address, length)
         };
     sendto = sendto (fd, from: *const c_void, size: size_t, flags: c_int,
         address: *const sockaddr, length: socklen_t)
-        call => send_one(fd, from, size, flags, call);
+        send_one(fd, from, size, flags);
     readv = readv (fd, parts: *const iovec, count: c_int)
-        call => match usize::try_from(count) {
-            Ok(count) => receive_parts(fd, (parts, count), How::default(), call),
-            Err(_) => by_kernel(fd, FLAGS, call),
+        match usize::try_from(count) {
+            Ok(count) => receive_parts(fd, (parts, count), How::default()),
+            Err(_) => by_kernel(fd, FLAGS),
         };
     writev = writev (fd, parts: *const iovec, count: c_int)
-        call => match usize::try_from(count) {
-            Ok(count) => send_parts(fd, (parts, count), How::default(), call),
-            Err(_) => by_kernel(fd, FLAGS, call),
+        match usize::try_from(count) {
+            Ok(count) => send_parts(fd, (parts, count), How::default()),
+            Err(_) => by_kernel(fd, FLAGS),
         };
     recvmsg = recvmsg (fd, message: *mut msghdr, flags: c_int)
-        call => receive_message(fd, message, flags, call);
+        receive_message(fd, message, flags);
 }
 
-/// As recvfrom(2): a connection of TCP tells no address.
-unsafe fn receive_from(
-    fd: c_int,
-    (to, size, flags): (*mut c_void, size_t, c_int),
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    call: impl Fn() -> ssize_t,
-) -> ssize_t {
-    let mut by_kernel = false;
-    // SAFETY: the caller's.
-    unsafe {
-        let result = receive_one(fd, to, size, flags, || {
-            by_kernel = true;
-            call()
-        });
-        if result >= 0 && !by_kernel && !address.is_null() && !length.is_null() {
-            *length = 0;
-        }
-        result
+/// Says, as recvfrom(2) does, that a connection of TCP tells no address.
+unsafe fn without_address(next: Next, address: *mut sockaddr, length: *mut socklen_t) -> Next {
+    if matches!(next, Next::Done(0..)) && !address.is_null() && !length.is_null() {
+        // SAFETY: the caller's.
+        unsafe { *length = 0 };
     }
+    next
 }
 
 /// As recvmsg(2): a connection of TCP has nothing to tell besides its data.
-unsafe fn receive_message(
-    fd: c_int,
-    message: *mut msghdr,
-    flags: c_int,
-    call: impl Fn() -> ssize_t,
-) -> ssize_t {
+unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Next {
     let Some(how) = receiving(flags).filter(|_| !message.is_null()) else {
-        return by_kernel(fd, FLAGS, call);
+        return by_kernel(fd, FLAGS);
     };
-    let mut by_kernel = false;
     // SAFETY: the caller's: the message lives, with its pieces.
     unsafe {
-        let parts = ((*message).msg_iov.cast_const(), (*message).msg_iovlen as usize);
-        let result = receive_parts(fd, parts, how, || {
-            by_kernel = true;
-            call()
-        });
-        if result >= 0 && !by_kernel {
+        let parts = ((*message).msg_iov.cast_const(), (*message).msg_iovlen);
+        let next = receive_parts(fd, parts, how);
+        if matches!(next, Next::Done(0..)) {
             (*message).msg_namelen = 0;
             (*message).msg_controllen = 0;
             (*message).msg_flags = 0;
         }
-        result
+        next
     }
 }
 
@@ -176,17 +142,16 @@ pub unsafe extern "C-unwind" fn sendmsg(
         if table::is_plain(fd) {
             return call();
         }
-        match sending(flags).filter(|_| told.msg_controllen == 0) {
-            Some(how) => {
-                let parts = (told.msg_iov.cast_const(), told.msg_iovlen as usize);
-                send_parts(fd, parts, how, call)
-            }
-            None => by_kernel(fd, FLAGS, call),
-        }
+        let next = || match sending(flags).filter(|_| told.msg_controllen == 0) {
+            Some(how) => send_parts(fd, (told.msg_iov.cast_const(), told.msg_iovlen), how),
+            None => by_kernel(fd, FLAGS),
+        };
+        until_done(fd, next, call)
     }
 }
 
 /// Gives back the connections of all descriptors in a message (unix(7), SCM_RIGHTS).
+#[inline(never)]
 unsafe fn give_back_passed(message: *const msghdr) {
     // SAFETY: the caller has a message that sendmsg(2) could read, and the macros stay inside of its
     // control data.
@@ -195,7 +160,7 @@ unsafe fn give_back_passed(message: *const msghdr) {
         while let Some(cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. }) = header.as_ref().copied() {
             if (cmsg_level, cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
-                let bytes = (cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let bytes = cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 for place in 0..bytes / size_of::<c_int>() {
                     let passed = data.add(place).read_unaligned();
                     first::give_back(passed, c"SCM_RIGHTS");
