@@ -124,3 +124,39 @@ pub(crate) fn wait(
     };
     usize::try_from(found).map_err(|_| real::errno())
 }
+
+/// What epoll(7) watches, or tells, and the program's data with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+/// epoll_ctl(2).
+pub(crate) fn control(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    asked: Control,
+) -> Result<(), c_int> {
+    let mut event = libc::epoll_event { events: asked.events, u64: asked.data };
+    let event = (&raw mut event) as usize;
+    let [epoll, operation, fd] = [epoll, operation, fd].map(|number| number as usize);
+    // SAFETY: the kernel reads the event, which lives until it returns.
+    match unsafe { real::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, event, 0) } {
+        0 => Ok(()),
+        _ => Err(real::errno()),
+    }
+}
+
+/// What epoll_wait(2) tells now.
+pub(crate) fn told(epoll: c_int, most: usize) -> Result<Vec<Control>, c_int> {
+    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most.clamp(1, 1024)];
+    // SAFETY: the kernel writes up to so many events; there is no mask.
+    let found = unsafe {
+        let (start, count) = (events.as_mut_ptr() as usize, events.len());
+        real::syscall(libc::SYS_epoll_pwait, epoll as usize, start, count, 0, 0)
+    };
+    events.truncate(usize::try_from(found).map_err(|_| real::errno())?);
+    Ok(events.iter().map(|event| Control { events: event.events, data: event.u64 }).collect())
+}

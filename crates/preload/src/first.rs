@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use crate::real::{self, Found};
 use crate::table::{self, Kind};
-use crate::{fork, lock};
+use crate::{fork, inside, lock};
 
 /// What goes back before a function.
 #[derive(Clone, Copy)]
@@ -148,35 +148,34 @@ before! {
     31 splice Arguments(&[0, 2]);
     32 tee Arguments(&[0, 1]);
     33 vmsplice Arguments(&[0]);
-    34 epoll_ctl Arguments(&[2]);
-    35 aio_read Aio;
-    36 aio_read64 Aio;
-    37 aio_write Aio;
-    38 aio_write64 Aio;
-    39 lio_listio All;
-    40 lio_listio64 All;
-    41 execve Exec;
-    42 execv Exec;
-    43 execvp Exec;
-    44 execvpe Exec;
-    45 execl Exec;
-    46 execle Exec;
-    47 execlp Exec;
-    48 fexecve Exec;
-    49 execveat Exec;
-    50 posix_spawn All;
-    51 posix_spawnp All;
-    52 system Exec;
-    53 popen Exec;
-    54 vfork Exec;
-    55 __vfork Exec;
-    56 clone All;
-    57 __clone All;
-    58 _Fork All;
-    59 _exit End;
-    60 _Exit End;
-    61 quick_exit End;
-    62 syscall Syscall;
+    34 aio_read Aio;
+    35 aio_read64 Aio;
+    36 aio_write Aio;
+    37 aio_write64 Aio;
+    38 lio_listio All;
+    39 lio_listio64 All;
+    40 execve Exec;
+    41 execv Exec;
+    42 execvp Exec;
+    43 execvpe Exec;
+    44 execl Exec;
+    45 execle Exec;
+    46 execlp Exec;
+    47 fexecve Exec;
+    48 execveat Exec;
+    49 posix_spawn All;
+    50 posix_spawnp All;
+    51 system Exec;
+    52 popen Exec;
+    53 vfork Exec;
+    54 __vfork Exec;
+    55 clone All;
+    56 __clone All;
+    57 _Fork All;
+    58 _exit End;
+    59 _Exit End;
+    60 quick_exit End;
+    61 syscall Syscall;
 }
 
 /// Does what is to be done before a function, and tells where that is.
@@ -184,7 +183,7 @@ extern "C" fn hook(number: u32, first: usize, second: usize, third: usize) -> *m
     let (name, what) = NAMES[number as usize];
     let given = [first, second, third];
     let errno = real::errno();
-    if !lock::is_inside() {
+    if !inside::is_inside() {
         act(what, given, name);
     }
     real::set_errno(errno);
@@ -217,9 +216,28 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             libc::SYS_clone | libc::SYS_clone3 | libc::SYS_io_uring_setup => fork::before_copy(),
             libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
             libc::SYS_exit_group => fork::at_end(),
-            libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom => {}
-            // The arguments of any other one may be descriptors.
-            _ => given[1..].iter().for_each(|fd| give_back(*fd as c_int, name)),
+            libc::SYS_read
+            | libc::SYS_write
+            | libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_recvfrom
+            | libc::SYS_sendto
+            | libc::SYS_recvmsg
+            | libc::SYS_sendmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_shutdown
+            | libc::SYS_close
+            | libc::SYS_dup
+            | libc::SYS_dup3
+            | libc::SYS_fcntl
+            | libc::SYS_ioctl
+            | libc::SYS_setsockopt
+            | libc::SYS_getsockopt
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_tee => given[1..].iter().for_each(|fd| give_back(*fd as c_int, name)),
+            _ => {}
         },
     }
 }
@@ -253,6 +271,7 @@ fn replaced(fd: c_int) {
         fork::before_closing_own();
     }
     lock::with(|state| {
+        state.epolls.closing(fd);
         state.release(fd, "the program has closed it");
         state.explain.closing(fd);
         table::set(fd, Kind::Plain);

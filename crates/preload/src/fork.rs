@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::descriptor::closes_on_exec;
-use crate::{lock, memory, table};
+use crate::{lock, memory, signals, table};
 
 /// The process whose state this is; 0 before it has any. A process that shares the memory for a time
 /// (vfork(2)) is another one.
@@ -35,13 +35,17 @@ unsafe extern "C" fn before() {
     let helper = lock::with(|state| {
         state.is_ending = true;
         state.release_all(why, |_| true);
+        state.epolls.clear();
         state.drop_engine();
         state.helper.take()
     });
     if let Some(helper) = helper.flatten() {
-        lock::outside(|| helper.end());
+        signals::outside(|| helper.end());
     }
-    let _ = lock::hold(|state| state.release_all(why, |_| true));
+    let _ = lock::hold(|state| {
+        state.release_all(why, |_| true);
+        state.epolls.clear();
+    });
 }
 
 unsafe extern "C" fn in_parent() {
@@ -66,7 +70,7 @@ pub(crate) fn before_closing_own() {
         state.helper.take()
     });
     if let Some(helper) = helper.flatten() {
-        lock::outside(|| helper.end());
+        signals::outside(|| helper.end());
     }
 }
 

@@ -10,10 +10,12 @@
 
 mod descriptor;
 mod entry;
+mod epolls;
 mod explain;
 mod first;
 mod fork;
 mod helper;
+mod inside;
 mod lock;
 mod memory;
 mod options;
@@ -21,6 +23,8 @@ mod polling;
 mod real;
 mod signals;
 mod sleep;
+mod sleepers;
 mod state;
 mod table;
 mod transfer;
+mod watch;

@@ -2,13 +2,13 @@
 //! and across a fork.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use crate::signals;
 use crate::state::State;
+use crate::{inside, signals};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -25,42 +25,22 @@ struct Shared(UnsafeCell<State>);
 // SAFETY: `with` and `hold` alone reach the state, and only one thread at a time, which holds the lock.
 unsafe impl Sync for Shared {}
 
-thread_local! {
-    /// Whether this thread holds the lock, or is about to.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is in here already: what the library calls itself is the kernel's.
-pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
-}
-
 /// Does something to the state. None: this thread holds the lock already.
 pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
-    if INSIDE.replace(true) {
+    if inside::enter() {
         return None;
     }
     lock();
     // SAFETY: this thread has the lock, and did not have it before, so there is no other reference.
     let result = act(unsafe { &mut *STATE.0.get() });
     unlock();
-    leave();
+    signals::leave();
     Some(result)
-}
-
-/// Does something that must not come back here, without the state.
-pub(crate) fn outside<R>(act: impl FnOnce() -> R) -> R {
-    let was_inside = INSIDE.replace(true);
-    let result = act();
-    if !was_inside {
-        leave();
-    }
-    result
 }
 
 /// As [`with`], and keeps the lock for [`release`].
 pub(crate) fn hold<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
-    if INSIDE.replace(true) {
+    if inside::enter() {
         return None;
     }
     lock();
@@ -73,12 +53,7 @@ pub(crate) fn release(act: impl FnOnce(&mut State)) {
     // SAFETY: the caller has the lock by `hold`, whose reference has ended.
     act(unsafe { &mut *STATE.0.get() });
     unlock();
-    leave();
-}
-
-fn leave() {
-    INSIDE.set(false);
-    signals::deliver();
+    signals::leave();
 }
 
 fn lock() {

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use dlmalloc::GlobalDlmalloc;
 
-use crate::lock::outside;
+use crate::signals::outside;
 
 /// No handler of a signal runs meanwhile, because it could ask for memory, too.
 struct Guarded;

@@ -1,13 +1,16 @@
 //! poll(2) of descriptors, some of which the stack has.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::sleep::{Look, Plan, sleep};
-use crate::state::{State, Wants};
+use crate::descriptor::{self, Control};
+use crate::sleep::{Look, sleep};
+use crate::sleepers::{Cause, Plan, Wants, awaited};
+use crate::state::State;
 use crate::table::{self, Kind};
-use crate::{descriptor, lock, real, signals};
+use crate::{lock, real, signals};
 
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others are
 /// put into `of_kernel`, at their places.
@@ -77,7 +80,7 @@ fn poll_begun(
             state.turn();
             let ready = look(state, fds, &mut of_kernel);
             if ready == 0 && !is_over && !is_first && slept.is_none() && wait.is_over() {
-                plan = state.sleeps(&wants);
+                plan = state.sleeps(Cause::Events(&wants));
             }
             ready
         })
@@ -117,5 +120,72 @@ fn poll_begun(
         sleep(event, &mut all, most, mask, || seen.has_more());
         all.truncate(of_kernel.len());
         slept = Some(all);
+    }
+}
+
+thread_local! {
+    static KERNEL_FIRST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As epoll_wait(2), of an instance that watches descriptors of the stack. None: the thread may have
+/// been cancelled.
+pub(crate) fn epoll(
+    epoll: c_int,
+    most: usize,
+    time: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> Result<Option<Vec<Control>>, c_int> {
+    let (seen, cancelled) = (signals::seen(), real::cancelled());
+    let (begin, mut wait) = (Instant::now(), Look::new());
+    let mut sleeping: Option<c_int> = None;
+    let mut asks_kernel = true;
+    loop {
+        let spent = begin.elapsed();
+        let is_over = time.is_some_and(|time| spent >= time);
+        let mut plan: Option<Plan> = None;
+        // A part of the room is the kernel's. Where there is room for one, it comes first each second
+        // time.
+        let is_first = KERNEL_FIRST.replace(!KERNEL_FIRST.get());
+        let of_kernel = match most / 2 {
+            0 if !is_first && !is_over => vec![],
+            _ if !is_over && !asks_kernel => vec![],
+            half => descriptor::told(epoll, half.max(1))?,
+        };
+        let told = lock::with(|state| {
+            if let Some(event) = sleeping.take() {
+                state.woken(event);
+            }
+            state.turn();
+            let mut told = of_kernel;
+            state.epolls.without_bell(epoll, &mut told);
+            told.extend(state.tell(epoll, most - told.len()));
+            if told.is_empty() && !is_over && wait.is_over() {
+                plan = state.sleeps(Cause::Epoll(epoll));
+            }
+            told
+        })
+        .ok_or(libc::EINTR)?;
+        if !told.is_empty() || is_over {
+            if !is_over {
+                wait.end();
+            }
+            return Ok(Some(told));
+        }
+        if cancelled != real::cancelled() {
+            return Ok(None);
+        }
+        if seen.has_more() {
+            return Err(libc::EINTR);
+        }
+        asks_kernel = plan.is_some();
+        let Some(Plan { mut fds, event, due }) = plan else {
+            std::hint::spin_loop();
+            continue;
+        };
+        sleeping = Some(event);
+        fds.push(awaited(epoll));
+        let left = time.map(|time| time - spent);
+        let time = [due, left].into_iter().flatten().min();
+        sleep(event, &mut fds, time, mask, || seen.has_more());
     }
 }

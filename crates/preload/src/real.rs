@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{
-    fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec, timeval,
+    epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, timeval,
 };
 
 /// A function that is looked up at its first use.
@@ -120,6 +120,12 @@ real! {
         timeout: *mut timeval) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
+        mask: *const sigset_t) -> c_int;
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t) -> c_int;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use libc::{sighandler_t, siginfo_t, ucontext_t};
 
-use crate::{lock, real};
+use crate::{inside, real};
 
 const SIGNALS: usize = 65;
 /// Bytes of the kernel's set of signals.
@@ -69,8 +69,23 @@ pub(crate) fn wakes(event: c_int) {
     WAKES.set(event);
 }
 
-/// Has a signal that was deferred come again, now that the thread has left the lock.
-pub(crate) fn deliver() {
+/// Does something that must not come back here.
+pub(crate) fn outside<R>(act: impl FnOnce() -> R) -> R {
+    let was_inside = inside::enter();
+    let result = act();
+    if !was_inside {
+        leave();
+    }
+    result
+}
+
+/// The thread leaves the library. Signals that came meanwhile come now.
+pub(crate) fn leave() {
+    inside::leave();
+    deliver();
+}
+
+fn deliver() {
     if !IS_DEFERRED.replace(false) {
         return;
     }
@@ -114,7 +129,7 @@ unsafe fn set_mask(mask: &[u8; SET]) {
 unsafe extern "C" fn catch(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(handler) = HANDLERS.get(signal as usize) else { return };
     let of_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL);
-    if lock::is_inside() && !of_fault {
+    if inside::is_inside() && !of_fault {
         let context = context.cast::<ucontext_t>();
         // SAFETY: the kernel gives both to a handler with SA_SIGINFO. Its mask has `SET` bytes at the
         // beginning of `uc_sigmask`, and is the thread's when the handler returns.

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use libc::{POLLIN, c_int, pollfd, sigset_t};
+use libc::{c_int, pollfd, sigset_t};
 
-use crate::state::{State, Wants};
+use crate::sleepers::{Cause, Wants, take_signal};
+use crate::state::State;
 use crate::{descriptor, lock, real, signals};
 
 /// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be woken
@@ -113,22 +114,6 @@ pub(crate) enum Stop {
     Inside,
 }
 
-/// By what a thread that sleeps is woken.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// The devices and the service; then the thread's own.
-    pub(crate) fds: Vec<pollfd>,
-    /// The thread's own descriptor.
-    pub(crate) event: c_int,
-    /// When a turn is due.
-    pub(crate) due: Option<Duration>,
-}
-
-/// For reading from the descriptor.
-pub(crate) fn awaited(fd: c_int) -> pollfd {
-    pollfd { fd, events: POLLIN, revents: 0 }
-}
-
 /// Turns, and does `act`, until that is done. No lock is held while the thread sleeps.
 pub(crate) fn attempt<T>(
     wants: &[Wants],
@@ -157,7 +142,7 @@ pub(crate) fn attempt<T>(
             if seen.ends_call(most.is_some()) {
                 return Err(Stop::Interrupted);
             }
-            let plan = look.is_over().then(|| state.sleeps(wants)).flatten();
+            let plan = look.is_over().then(|| state.sleeps(Cause::Events(wants))).flatten();
             let left = most.map(|most| most - spent);
             Ok((None, plan.map(|plan| (plan, left))))
         };
@@ -190,6 +175,7 @@ pub(crate) fn sleep(
     if !ends() {
         // The caller looks at everything again, whatever it says.
         let _ = descriptor::wait(fds, time, mask);
+        take_signal(event, fds);
     }
     signals::wakes(-1);
 }

@@ -1,28 +1,26 @@
 //! The program's connections that the stack has, and the threads that wait for them.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, pollfd};
+use libc::c_int;
 use loopscope_engine::{Engine, EngineError, Returned};
 use loopscope_stack::{Connection, End, Id};
-use rustix::event::{EventfdFlags, eventfd};
 
+use crate::descriptor::{self, Control};
+use crate::epolls::{Epolls, Status};
 use crate::explain::Explain;
 use crate::helper::Helper;
 use crate::options::events;
-use crate::sleep::{Plan, awaited};
+use crate::sleepers::{Cause, Plan, Sleepers};
 use crate::table::{self, Kind};
-use crate::{descriptor, fork};
 
 /// Where the service listens.
 const SERVICE: &str = "/run/loopscope/stack.sock";
 /// A service that was not there is asked for again after so long.
 const RETRY: Duration = Duration::from_secs(1);
-/// The library's own descriptors have numbers from here on.
-const ASIDE: c_int = 960;
 /// After so many bytes were read the other end is told of the room at once.
 const MUCH: usize = 1 << 13;
 
@@ -35,6 +33,8 @@ struct Slot {
     timeouts: [Option<Duration>; 2],
     /// Bytes that the program has read and written.
     bytes: [u64; 2],
+    /// Whether the last write found too little room.
+    was_full: bool,
 }
 
 /// How long a call may wait.
@@ -46,21 +46,6 @@ pub(crate) enum Patience {
     Waits(Option<Duration>),
 }
 
-/// What a thread waits for: events of poll(2) of a descriptor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wants {
-    pub(crate) fd: c_int,
-    pub(crate) events: i16,
-}
-
-/// A thread that sleeps.
-#[derive(Debug)]
-struct Sleeper {
-    event: OwnedFd,
-    wants: Vec<Wants>,
-    is_helper: bool,
-}
-
 /// What the lock is for.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -68,9 +53,7 @@ pub(crate) struct State {
     /// By descriptor.
     slots: Vec<Option<Slot>>,
     count: usize,
-    sleepers: Vec<Sleeper>,
-    /// For threads that will sleep.
-    events: Vec<OwnedFd>,
+    pub(crate) sleepers: Sleepers,
     /// Turns so far.
     pub(crate) turns: u64,
     path: Option<PathBuf>,
@@ -78,6 +61,7 @@ pub(crate) struct State {
     /// Whether nothing is taken over any more, because the program ends or forks.
     pub(crate) is_ending: bool,
     pub(crate) explain: Explain,
+    pub(crate) epolls: Epolls,
     pub(crate) helper: Option<Helper>,
 }
 
@@ -87,45 +71,48 @@ impl State {
             engine: None,
             slots: vec![],
             count: 0,
-            sleepers: vec![],
-            events: vec![],
+            sleepers: Sleepers::new(),
             turns: 0,
             path: None,
             retry: None,
             is_ending: false,
             explain: Explain::new(),
+            epolls: Epolls::new(),
             helper: None,
         }
     }
 
-    /// A TCP socket that nobody else has was made.
-    pub(crate) fn opened(&mut self, fd: c_int) {
-        if self.path.is_none() {
+    /// A TCP socket that nobody else has was made. Whether it is the first one.
+    pub(crate) fn opened(&mut self, fd: c_int) -> bool {
+        let is_first = self.path.is_none();
+        if is_first {
             let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
             self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
             self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
-            fork::register();
         }
         self.explain.opened(fd);
         if !table::set(fd, Kind::Candidate) {
             self.explain.why(fd, "the number of its descriptor is too large");
         }
+        is_first
     }
 
-    /// Takes the connection of a descriptor over, which the caller has claimed.
-    pub(crate) fn take(&mut self, fd: c_int) {
-        match self.try_to_take(fd) {
+    /// Takes the connection of a descriptor over, which the caller has claimed. `start` starts the
+    /// helper.
+    pub(crate) fn take(&mut self, fd: c_int, start: fn() -> Option<Helper>) {
+        match self.try_to_take(fd, start) {
             Ok(true) => {}
             // It is not connected yet.
             Ok(false) => _ = table::set(fd, Kind::Candidate),
             Err(why) => {
+                self.epolls.returned(fd);
                 table::set(fd, Kind::Plain);
                 self.explain.why(fd, &why);
             }
         }
     }
 
-    fn try_to_take(&mut self, fd: c_int) -> Result<bool, String> {
+    fn try_to_take(&mut self, fd: c_int, start: fn() -> Option<Helper>) -> Result<bool, String> {
         if descriptor::addresses(fd).is_none() {
             return Ok(false);
         }
@@ -146,7 +133,7 @@ impl State {
             }
         };
         if self.helper.is_none() {
-            self.helper = Helper::start();
+            self.helper = start();
         }
         let Some(helper) = &mut self.helper else {
             // Nobody would answer the other end while the program computes.
@@ -159,10 +146,12 @@ impl State {
             self.slots.resize_with(place + 1, || None);
         }
         let is_nonblocking = descriptor::is_nonblocking(fd);
-        self.slots[place] = Some(Slot { id, is_nonblocking, timeouts: [None; 2], bytes: [0; 2] });
+        self.slots[place] =
+            Some(Slot { id, is_nonblocking, timeouts: [None; 2], bytes: [0; 2], was_full: false });
         self.count += 1;
         self.read_timeouts(fd);
         self.explain.taken(fd);
+        self.epolls.taken(fd);
         Ok(true)
     }
 
@@ -233,8 +222,10 @@ impl State {
             let count = self.engine.as_mut()?.write(id, part);
             let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
             done += count;
-            self.slot(fd)?.bytes[1] += count as u64;
+            let slot = self.slot(fd)?;
+            slot.bytes[1] += count as u64;
             if count < part.len() {
+                slot.was_full = true;
                 break;
             }
         }
@@ -307,6 +298,7 @@ impl State {
             self.wake_ready();
         }
         if matches!(table::kind(fd), Kind::Candidate | Kind::Taken) {
+            self.epolls.returned(fd);
             table::set(fd, Kind::Plain);
         }
         self.explain.why(fd, why);
@@ -327,65 +319,32 @@ impl State {
 
     /// Ends with the service and its devices. All connections were given back.
     pub(crate) fn drop_engine(&mut self) {
-        self.engine = None;
-        self.events.clear();
-        for fd in table::all(Kind::Own).collect::<Vec<_>>() {
-            let is_used = self.sleepers.iter().any(|sleeper| sleeper.event.as_raw_fd() == fd);
-            if !is_used {
-                table::set(fd, Kind::Plain);
-            }
+        if let Some(engine) = self.engine.take() {
+            engine.descriptors().iter().for_each(|fd| _ = table::set(fd.as_raw_fd(), Kind::Plain));
         }
+        self.sleepers.forget_idle();
     }
 
     /// A process that was forked has no other threads.
     pub(crate) fn forget_threads(&mut self) {
-        self.sleepers.clear();
+        self.sleepers.forget_all();
         self.drop_engine();
         self.explain.forget();
     }
 
-    /// A thread is to sleep until one of the events is there. None: it cannot.
-    pub(crate) fn sleeps(&mut self, wants: &[Wants]) -> Option<Plan> {
-        self.sleeps_as(wants, false)
-    }
-
-    /// The helper is to sleep until a frame comes.
-    pub(crate) fn helper_sleeps(&mut self) -> Option<Plan> {
-        self.sleeps_as(&[], true)
-    }
-
-    fn sleeps_as(&mut self, wants: &[Wants], is_helper: bool) -> Option<Plan> {
+    /// A thread is to sleep. None: it cannot.
+    pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
         let engine = self.engine.as_ref()?;
-        let event = match self.events.pop() {
-            Some(event) => event,
-            None => new_event()?,
-        };
-        let number = event.as_raw_fd();
-        let mut fds: Vec<pollfd> = vec![awaited(number)];
-        fds.extend(engine.sources().map(|fd| awaited(fd.as_raw_fd())));
-        let due = engine.due();
-        self.sleepers.push(Sleeper { event, wants: wants.to_vec(), is_helper });
-        Some(Plan { fds, event: number, due })
+        self.sleepers.add(cause, engine.sources(), engine.due())
     }
 
     /// A thread sleeps no more.
     pub(crate) fn woken(&mut self, event: c_int) {
-        let of = |sleeper: &Sleeper| sleeper.event.as_raw_fd() == event;
-        let Some(place) = self.sleepers.iter().position(of) else { return };
-        let sleeper = self.sleepers.swap_remove(place);
-        let _ = rustix::io::read(&sleeper.event, &mut [0; 8]);
-        self.events.push(sleeper.event);
-        if !sleeper.is_helper
-            && !self.has_sleepers()
+        if self.sleepers.remove(event)
             && let Some(helper) = &mut self.helper
         {
             helper.wake();
         }
-    }
-
-    /// Whether a thread of the program sleeps.
-    pub(crate) fn has_sleepers(&self) -> bool {
-        self.sleepers.iter().any(|sleeper| !sleeper.is_helper)
     }
 
     /// Whether the stack has a connection.
@@ -406,19 +365,40 @@ impl State {
         Some(events(wanted, readable, writable, connection.unacknowledged()))
     }
 
-    /// Wakes all threads that sleep.
-    pub(crate) fn wake_all(&self) {
-        self.sleepers.iter().for_each(|sleeper| signal(&sleeper.event));
+    fn wake_ready(&self) {
+        self.sleepers.wake(
+            |wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0),
+            |epoll| {
+                self.epolls.is_ready(epoll, |fd| self.status(fd)) || !self.epolls.is_of_stack(epoll)
+            },
+        );
     }
 
-    fn wake_ready(&self) {
-        for sleeper in &self.sleepers {
-            let is_ready =
-                |wants: &Wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0);
-            if sleeper.wants.iter().any(is_ready) {
-                signal(&sleeper.event);
+    fn status(&self, fd: c_int) -> Option<Status> {
+        let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
+        let connection = self.engine.as_ref()?.get(slot.id)?;
+        let readable = connection.readable();
+        Some(Status {
+            readable,
+            came: slot.bytes[0] + readable as u64,
+            is_writable: self.events(fd, libc::POLLOUT)? != 0,
+            was_full: slot.was_full,
+        })
+    }
+
+    /// What an instance of epoll tells of the stack's descriptors, up to so many events.
+    pub(crate) fn tell(&mut self, epoll: c_int, most: usize) -> Vec<Control> {
+        let mut epolls = std::mem::replace(&mut self.epolls, Epolls::new());
+        let told = epolls.tell(epoll, most, |fd| self.status(fd));
+        self.epolls = epolls;
+        for (fd, control) in &told {
+            if control.events & libc::EPOLLOUT as u32 != 0
+                && let Some(slot) = self.slot(*fd)
+            {
+                slot.was_full = false;
             }
         }
+        told.into_iter().map(|(_, control)| control).collect()
     }
 
     fn slot(&mut self, fd: c_int) -> Option<&mut Slot> {
@@ -431,6 +411,7 @@ impl State {
         self.count -= 1;
         self.explain.returned(fd, slot.bytes, counts.map(|(_, payload)| payload));
         self.explain.why(fd, why);
+        self.epolls.returned(fd);
         table::set(fd, Kind::Plain);
     }
 
@@ -441,17 +422,4 @@ impl State {
         self.wake_ready();
         self.retry = Some(Instant::now() + RETRY);
     }
-}
-
-/// Wakes the thread that sleeps by it.
-pub(crate) fn signal(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-}
-
-/// A descriptor of the library's own, by which a thread is woken.
-pub(crate) fn new_event() -> Option<OwnedFd> {
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-    let event = rustix::io::fcntl_dupfd_cloexec(&event, ASIDE).unwrap_or(event);
-    table::set(event.as_raw_fd(), Kind::Own);
-    Some(event)
 }

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Foreign = 4,
     /// The library's own.
     Own = 5,
+    /// An instance of epoll that watches, or has watched, sockets that may be the stack's.
+    Epoll = 6,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             3 => Kind::Listener,
             4 => Kind::Foreign,
             5 => Kind::Own,
+            6 => Kind::Epoll,
             _ => Kind::Plain,
         }
     }

@@ -4,7 +4,8 @@ use std::io::{IoSlice, IoSliceMut};
 
 use crate::options::How;
 use crate::sleep::{Step, Stop, attempt};
-use crate::state::{Patience, Wants};
+use crate::sleepers::Wants;
+use crate::state::Patience;
 
 /// What a call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

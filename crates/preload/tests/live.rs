@@ -389,15 +389,18 @@ fn python3() -> &'static str {
 #[test]
 fn programs_in_python_talk_as_before() {
     in_thread(|| {
-        for way in ["blocking", "timeouts", "select", "poll", "file", "threads"] {
+        let by_epoll = ["epoll", "edges", "oneshot", "asyncio"];
+        let ways = ["blocking", "timeouts", "select", "poll", "file", "threads"];
+        for way in ways.into_iter().chain(by_epoll) {
             for preload in ENDS {
                 let world = World::make(true);
                 python(&world, preload, way);
                 match way {
                     // Its descriptor is one of stdio of Python, which reads by the same calls.
                     "file" => {}
-                    // It is taken over when one thread calls while the other one does not.
-                    "threads" => {
+                    // It is taken over when one thread calls while the other one does not; and what
+                    // is sent without waiting for an answer comes before it is taken over.
+                    "threads" | "asyncio" => {
                         for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, is)| *is)
                         {
                             assert_eq!(world.connection(at)["accelerated"], true);
@@ -408,6 +411,27 @@ fn programs_in_python_talk_as_before() {
             }
         }
     });
+}
+
+#[test]
+fn many_threads_have_a_connection_each() {
+    in_thread(|| {
+        for preload in ENDS {
+            let world = World::make(true);
+            python(&world, preload, "many");
+            for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, is)| *is) {
+                let lines = world.explained(at);
+                assert_eq!(lines.len(), 12);
+                lines.iter().for_each(assert_accelerated_mostly);
+            }
+        }
+    });
+}
+
+fn assert_accelerated_mostly(line: &Value) {
+    assert_eq!(line["accelerated"], true, "{line}");
+    let of = |key: &str| line[key].as_u64().unwrap();
+    assert!(of("received_by_stack") * 10 >= of("received") * 9, "{line}");
 }
 
 #[test]

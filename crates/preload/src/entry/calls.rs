@@ -9,7 +9,7 @@ use libc::{c_int, iovec, msghdr, ssize_t};
 use crate::options::How;
 use crate::table::{self, Kind};
 use crate::transfer::{self, Outcome};
-use crate::{fork, lock, real};
+use crate::{fork, inside, lock, real, watch};
 
 /// Pieces that need no memory.
 const FEW: usize = 8;
@@ -55,8 +55,8 @@ pub(super) fn until_done(
 fn way(fd: c_int) -> Option<Next> {
     loop {
         match table::kind(fd) {
-            Kind::Taken if !lock::is_inside() => return None,
-            Kind::Candidate if !lock::is_inside() => {
+            Kind::Taken if !inside::is_inside() => return None,
+            Kind::Candidate if !inside::is_inside() => {
                 if table::is_due(fd) && take(fd) {
                     continue;
                 }
@@ -78,7 +78,7 @@ fn take(fd: c_int) -> bool {
     let take = |state: &mut crate::state::State| {
         let claimed = table::claim(fd);
         if claimed {
-            state.take(fd);
+            state.take(fd, watch::start);
         }
         claimed
     };
@@ -88,7 +88,7 @@ fn take(fd: c_int) -> bool {
 /// Has the kernel serve a call that the stack cannot.
 #[inline(never)]
 pub(super) fn by_kernel(fd: c_int, why: &str) -> Next {
-    if table::kind(fd) == Kind::Taken && !lock::is_inside() {
+    if table::kind(fd) == Kind::Taken && !inside::is_inside() {
         lock::with(|state| state.release(fd, why));
     }
     Next::Kernel(table::begin(fd, true))

@@ -1,6 +1,7 @@
 //! The functions that programs call in place of the C library's.
 
 mod calls;
+mod epolls;
 mod polls;
 mod signals;
 mod sockets;

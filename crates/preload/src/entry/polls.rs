@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use libc::{c_int, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
+use super::epolls::leave_to_kernel;
 use crate::table::{self, Kind};
-use crate::{lock, polling, real};
+use crate::{fork, inside, lock, polling, real};
 
 const WORD: usize = u64::BITS as usize;
 
@@ -24,7 +25,16 @@ unsafe fn all<'p>(fds: *mut pollfd, count: nfds_t) -> &'p mut [pollfd] {
 
 /// Whether none of the descriptors is, or may become, the stack's.
 fn are_plain(fds: &[pollfd]) -> bool {
-    lock::is_inside() || fds.iter().all(|polled| table::is_plain(polled.fd))
+    inside::is_inside() || fds.iter().all(|polled| is_plain(polled.fd))
+}
+
+/// Whether a descriptor is not, and may not become, the stack's. The kernel gets all back that an
+/// instance of epoll watches.
+fn is_plain(fd: c_int) -> bool {
+    if table::kind(fd) == Kind::Epoll && !inside::is_inside() && fork::is_ours() {
+        lock::with(|state| leave_to_kernel(state, fd));
+    }
+    table::is_plain(fd)
 }
 
 /// As poll(2), `call` where the kernel has all. A thread that is cancelled unwinds from here, so there
@@ -194,11 +204,11 @@ unsafe fn of_sets(count: c_int, sets: Sets) -> Option<Vec<pollfd>> {
             }
         }
         if events != 0 {
-            has_any |= !table::is_plain(fd as c_int);
+            has_any |= !is_plain(fd as c_int);
             polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
         }
     }
-    (has_any && !lock::is_inside()).then_some(polled)
+    (has_any && !inside::is_inside()).then_some(polled)
 }
 
 /// As select(2).

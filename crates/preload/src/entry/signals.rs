@@ -58,6 +58,6 @@ pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
     // SAFETY: the caller's.
     let result = unsafe { real::pthread_cancel(thread) };
     real::cancel();
-    lock::with(|state| state.wake_all());
+    lock::with(|state| state.sleepers.wake_all());
     result
 }

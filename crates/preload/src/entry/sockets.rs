@@ -7,7 +7,7 @@ use libc::{c_int, c_uint, c_void, sockaddr, socklen_t};
 use crate::options::{self, Way};
 use crate::state::State;
 use crate::table::{self, Kind};
-use crate::{descriptor, fork, lock, real};
+use crate::{descriptor, fork, inside, lock, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -23,12 +23,14 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 
 /// A call has made a descriptor.
 fn made(fd: c_int, is_tcp: bool) {
-    if fd < 0 || lock::is_inside() {
+    if fd < 0 || inside::is_inside() {
         return;
     }
     let errno = real::errno();
     if is_tcp {
-        lock::with(|state| state.opened(fd));
+        if lock::with(|state| state.opened(fd)) == Some(true) {
+            fork::register();
+        }
     } else if table::kind(fd) != Kind::Plain {
         table::set(fd, Kind::Plain);
     }
@@ -61,7 +63,7 @@ pub unsafe extern "C-unwind" fn accept4(
 }
 
 fn accepted(listener: c_int, new: c_int) {
-    if new < 0 || lock::is_inside() {
+    if new < 0 || inside::is_inside() {
         return;
     }
     let is_tcp = match table::kind(listener) {
@@ -79,7 +81,7 @@ fn accepted(listener: c_int, new: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if table::kind(fd) == Kind::Candidate && !lock::is_inside() {
+    if table::kind(fd) == Kind::Candidate && !inside::is_inside() {
         lock::with(|state| state.explain.why(fd, "it accepts connections"));
         table::set(fd, Kind::Listener);
     }
@@ -89,17 +91,18 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
 
 /// A descriptor is about to be closed. False: it is not the program's.
 fn closing(fd: c_int) -> bool {
+    if inside::is_inside() || !fork::is_ours() {
+        return true;
+    }
     let kind = table::kind(fd);
-    if kind == Kind::Plain && !lock::with(|state| state.explain.knows(fd)).unwrap_or(false)
-        || lock::is_inside()
-        || !fork::is_ours()
-    {
+    if kind == Kind::Plain && !lock::with(|state| state.explain.knows(fd)).unwrap_or(false) {
         return true;
     }
     if kind == Kind::Own {
         return false;
     }
     lock::with(|state| {
+        state.epolls.closing(fd);
         state.release(fd, "the program has closed it");
         state.explain.closing(fd);
     });
@@ -130,14 +133,14 @@ fn explains() -> bool {
 
 /// All from a descriptor to another one are about to be closed.
 fn closing_all(first: c_int, last: c_int) {
-    if lock::is_inside() || !fork::is_ours() {
+    if inside::is_inside() || !fork::is_ours() {
         return;
     }
     let closes = |fd: &c_int| (first..=last).contains(fd);
     if table::all(Kind::Own).any(|fd| closes(&fd)) {
         fork::before_closing_own();
     }
-    for kind in [Kind::Candidate, Kind::Taken, Kind::Listener, Kind::Foreign] {
+    for kind in [Kind::Candidate, Kind::Taken, Kind::Listener, Kind::Foreign, Kind::Epoll] {
         table::all(kind).filter(closes).for_each(|fd| _ = closing(fd));
     }
 }
@@ -169,7 +172,7 @@ fn change(
     call: impl FnOnce() -> c_int,
     after: impl FnOnce(&mut State),
 ) -> c_int {
-    if table::kind(fd) != Kind::Taken || lock::is_inside() {
+    if table::kind(fd) != Kind::Taken || inside::is_inside() {
         return call();
     }
     if way == Way::GiveBack {
@@ -188,7 +191,7 @@ fn control(fd: c_int, command: c_int, value: usize, call: impl FnOnce() -> c_int
         return call();
     }
     let (way, sets_flags) = options::control(command, value);
-    if way == Way::GiveBack && table::kind(fd) == Kind::Candidate && !lock::is_inside() {
+    if way == Way::GiveBack && table::kind(fd) == Kind::Candidate && !inside::is_inside() {
         lock::with(|state| state.release(fd, "fcntl()"));
     }
     change(fd, way, "fcntl()", call, |state| {
@@ -220,7 +223,7 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, value: usize)
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, value: usize) -> c_int {
     // SAFETY: the caller's.
     let call = || unsafe { real::ioctl(fd, request, value) };
-    if table::is_plain(fd) || lock::is_inside() {
+    if table::is_plain(fd) || inside::is_inside() {
         return call();
     }
     let count = |of: fn(&loopscope_stack::Connection) -> usize| {
@@ -259,7 +262,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
 ) -> c_int {
     // SAFETY: the caller's.
     let call = || unsafe { real::setsockopt(fd, level, name, value, length) };
-    if table::is_plain(fd) || lock::is_inside() {
+    if table::is_plain(fd) || inside::is_inside() {
         return call();
     }
     let why = || format!("setsockopt({level}, {name})");
@@ -287,7 +290,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
 ) -> c_int {
     // SAFETY: the caller's.
     let call = || unsafe { real::getsockopt(fd, level, name, value, length) };
-    if table::kind(fd) == Kind::Taken && !lock::is_inside() && !options::is_told(level, name) {
+    if table::kind(fd) == Kind::Taken && !inside::is_inside() && !options::is_told(level, name) {
         lock::with(|state| state.release(fd, &format!("getsockopt({level}, {name})")));
     }
     call()

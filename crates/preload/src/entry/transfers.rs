@@ -6,7 +6,7 @@ use libc::{c_int, c_void, cmsghdr, iovec, msghdr, size_t, sockaddr, socklen_t, s
 
 use super::calls::{Next, by_kernel, receive_parts, send_parts, until_done};
 use crate::options::{How, receiving, sending};
-use crate::{first, lock, real, table};
+use crate::{first, inside, real, table};
 
 const FLAGS: &str = "flags that are the kernel's";
 
@@ -136,7 +136,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
     unsafe {
         let call = || real::sendmsg(fd, message, flags);
         let Some(told) = message.as_ref() else { return call() };
-        if told.msg_controllen > 0 && !lock::is_inside() {
+        if told.msg_controllen > 0 && !inside::is_inside() {
             give_back_passed(message);
         }
         if table::is_plain(fd) {

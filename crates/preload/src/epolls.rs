@@ -1,0 +1,251 @@
+//! What epoll(7) of a program watches, of descriptors that the stack has or may get.
+//!
+//! The kernel watches a descriptor until its connection is taken over. Then it is removed there, and
+//! put back when the connection comes back. A thread that waits in the kernel meanwhile is woken by a
+//! descriptor of the library's own, the bell, that the kernel watches as well.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, c_int};
+
+use crate::descriptor::{self, Control};
+use crate::sleepers::{new_event, signal};
+use crate::table::{self, Kind};
+
+/// What is told of the bell: no data of a program, because it is the address of this.
+static BELL: u8 = 0;
+
+/// What the program is told of the bell.
+fn bell_data() -> u64 {
+    std::ptr::from_ref(&BELL).addr() as u64
+}
+
+/// What is known of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    /// Bytes that can be read, and all that ever came.
+    pub(crate) readable: usize,
+    pub(crate) came: u64,
+    /// Whether the program can write, and whether it could not since it was told so.
+    pub(crate) is_writable: bool,
+    pub(crate) was_full: bool,
+}
+
+/// What the program wants to know of a descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Interest {
+    events: u32,
+    data: u64,
+    /// Whether the stack has its connection, and the kernel does not watch it.
+    is_of_stack: bool,
+    /// With EPOLLONESHOT it is told once.
+    is_armed: bool,
+    /// With EPOLLET: bytes that had come when it was told last, and whether it was told at all.
+    seen: u64,
+    is_told: bool,
+}
+
+impl Interest {
+    /// The events that it is told now, if any.
+    fn ready(&self, status: Status) -> Option<u32> {
+        let mut found = 0;
+        if status.readable > 0 {
+            found |= EPOLLIN | EPOLLRDNORM;
+        }
+        if status.is_writable {
+            found |= EPOLLOUT | EPOLLWRNORM;
+        }
+        let found = found as u32 & self.events;
+        let can = |event: c_int| found & event as u32 != 0;
+        let has_come = can(EPOLLIN | EPOLLRDNORM) && (!self.is_told || status.came > self.seen);
+        let has_room = can(EPOLLOUT | EPOLLWRNORM) && (!self.is_told || status.was_full);
+        let is_edge = self.events & EPOLLET as u32 == 0 || has_come || has_room;
+        (self.is_of_stack && self.is_armed && found != 0 && is_edge).then_some(found)
+    }
+
+    fn told(&mut self, status: Status) {
+        self.seen = status.came;
+        self.is_told = true;
+        self.is_armed = self.events & EPOLLONESHOT as u32 == 0;
+    }
+
+    /// As the kernel is to watch it.
+    fn control(&self) -> Control {
+        let private = (EPOLLET | EPOLLONESHOT) as u32;
+        let events = if self.is_armed { self.events } else { self.events & private };
+        Control { events, data: self.data }
+    }
+}
+
+/// An instance of epoll.
+#[derive(Debug)]
+struct Epoll {
+    interests: BTreeMap<c_int, Interest>,
+    bell: OwnedFd,
+    /// Descriptors up to this one come after the others.
+    last: c_int,
+}
+
+/// All that have, or had, a descriptor that may be the stack's.
+#[derive(Debug)]
+pub(crate) struct Epolls(BTreeMap<c_int, Epoll>);
+
+impl Epolls {
+    pub(crate) const fn new() -> Epolls {
+        Epolls(BTreeMap::new())
+    }
+
+    /// epoll_ctl(2) for a descriptor that the stack has (`is_of_stack`) or may get.
+    pub(crate) fn control(
+        &mut self,
+        (epoll, fd): (c_int, c_int),
+        operation: c_int,
+        asked: Control,
+        is_of_stack: bool,
+    ) -> Result<(), c_int> {
+        if !is_of_stack {
+            // The kernel says what is wrong.
+            descriptor::control(epoll, operation, fd, asked)?;
+        }
+        let Control { events, data } = asked;
+        let known = self.0.get(&epoll).is_some_and(|known| known.interests.contains_key(&fd));
+        match operation {
+            libc::EPOLL_CTL_DEL if known => {
+                self.0.get_mut(&epoll).map(|known| known.interests.remove(&fd));
+                Ok(())
+            }
+            libc::EPOLL_CTL_ADD if known && is_of_stack => Err(libc::EEXIST),
+            libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL if !known && is_of_stack => Err(libc::ENOENT),
+            libc::EPOLL_CTL_DEL => Ok(()),
+            _ => {
+                let interest =
+                    Interest { events, data, is_of_stack, is_armed: true, seen: 0, is_told: false };
+                let epoll = self.known(epoll)?;
+                epoll.interests.insert(fd, interest);
+                Ok(())
+            }
+        }
+    }
+
+    fn known(&mut self, epoll: c_int) -> Result<&mut Epoll, c_int> {
+        let place = match self.0.entry(epoll) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let bell = new_event().ok_or(libc::ENOMEM)?;
+        let asked = Control { events: EPOLLIN as u32, data: bell_data() };
+        let number = bell.as_raw_fd();
+        descriptor::control(epoll, libc::EPOLL_CTL_ADD, number, asked).inspect_err(|_| {
+            table::set(number, Kind::Plain);
+        })?;
+        table::set(epoll, Kind::Epoll);
+        Ok(place.insert(Epoll { interests: BTreeMap::new(), bell, last: -1 }))
+    }
+
+    /// The stack has the connection of a descriptor.
+    pub(crate) fn taken(&mut self, fd: c_int) {
+        for (number, epoll) in &mut self.0 {
+            if let Some(interest) = epoll.interests.get_mut(&fd) {
+                let asked = interest.control();
+                // That it fails means that the kernel does not watch it.
+                let _ = descriptor::control(*number, libc::EPOLL_CTL_DEL, fd, asked);
+                interest.is_of_stack = true;
+                signal(&epoll.bell);
+            }
+        }
+    }
+
+    /// The kernel has a descriptor for good, and watches it.
+    pub(crate) fn returned(&mut self, fd: c_int) {
+        for (number, epoll) in &mut self.0 {
+            if let Some(interest) = epoll.interests.remove(&fd)
+                && interest.is_of_stack
+            {
+                // That it fails means that the program has closed one of them.
+                let asked = interest.control();
+                let _ = descriptor::control(*number, libc::EPOLL_CTL_ADD, fd, asked);
+            }
+        }
+    }
+
+    /// A descriptor is about to be closed: a watched one, or an instance.
+    pub(crate) fn closing(&mut self, fd: c_int) {
+        if let Some(epoll) = self.0.remove(&fd) {
+            table::set(epoll.bell.as_raw_fd(), Kind::Plain);
+        }
+        for epoll in self.0.values_mut() {
+            epoll.interests.remove(&fd);
+        }
+    }
+
+    /// Ends with all. No connection is the stack's.
+    pub(crate) fn clear(&mut self) {
+        for (number, epoll) in std::mem::take(&mut self.0) {
+            let asked = Control { events: 0, data: 0 };
+            let bell = epoll.bell.as_raw_fd();
+            let _ = descriptor::control(number, libc::EPOLL_CTL_DEL, bell, asked);
+            table::set(bell, Kind::Plain);
+            table::set(number, Kind::Plain);
+        }
+    }
+
+    /// The descriptors that an instance watches.
+    pub(crate) fn watched(&self, epoll: c_int) -> Vec<c_int> {
+        let watched = self.0.get(&epoll).map(|epoll| epoll.interests.keys().copied().collect());
+        watched.unwrap_or_default()
+    }
+
+    /// Whether the stack has one of them.
+    pub(crate) fn is_of_stack(&self, epoll: c_int) -> bool {
+        let is_one = |epoll: &Epoll| epoll.interests.values().any(|of| of.is_of_stack);
+        self.0.get(&epoll).is_some_and(is_one)
+    }
+
+    /// Whether there is something to tell.
+    pub(crate) fn is_ready(&self, epoll: c_int, status: impl Fn(c_int) -> Option<Status>) -> bool {
+        let is_one = |(fd, interest): (&c_int, &Interest)| {
+            status(*fd).is_some_and(|status| interest.ready(status).is_some())
+        };
+        self.0.get(&epoll).is_none_or(|epoll| epoll.interests.iter().any(is_one))
+    }
+
+    /// Tells up to so many events, those first whose turn is next; the descriptors that were told.
+    pub(crate) fn tell(
+        &mut self,
+        epoll: c_int,
+        most: usize,
+        status: impl Fn(c_int) -> Option<Status>,
+    ) -> Vec<(c_int, Control)> {
+        let Some(epoll) = self.0.get_mut(&epoll) else { return vec![] };
+        let last = epoll.last;
+        let mut order: Vec<c_int> = epoll.interests.keys().copied().collect();
+        order.sort_by_key(|fd| (*fd <= last, *fd));
+        let mut told = vec![];
+        for fd in order {
+            if told.len() == most {
+                break;
+            }
+            let Some(interest) = epoll.interests.get_mut(&fd) else { continue };
+            let Some(status) = status(fd) else { continue };
+            if let Some(events) = interest.ready(status) {
+                interest.told(status);
+                epoll.last = fd;
+                told.push((fd, Control { events, data: interest.data }));
+            }
+        }
+        told
+    }
+
+    /// Takes the bell out of what the kernel has told.
+    pub(crate) fn without_bell(&self, epoll: c_int, found: &mut Vec<Control>) {
+        let before = found.len();
+        found.retain(|found| found.data != bell_data());
+        if found.len() < before
+            && let Some(epoll) = self.0.get(&epoll)
+        {
+            let _ = rustix::io::read(&epoll.bell, &mut [0; 8]);
+        }
+    }
+}

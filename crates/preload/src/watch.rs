@@ -1,0 +1,89 @@
+//! What the helper does: it answers the other ends while the program computes.
+//!
+//! It looks now and then whether the program calls. While it does not, and none of its threads waits
+//! either, the helper sleeps until frames come, and turns. Once threads of the program have waited for
+//! long, it sleeps until they do not.
+
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use crate::helper::{Helper, Shared};
+use crate::sleepers::{Cause, Plan, awaited, take_signal};
+use crate::state::State;
+use crate::{descriptor, lock};
+
+/// It looks so often: well below the time that acknowledgements may wait.
+const TICK: Duration = Duration::from_millis(10);
+/// Ticks in a row with a thread that waits, after which the helper rests.
+const QUIET: u32 = 10;
+
+/// What it does next.
+enum Next {
+    Tick,
+    Rest,
+    Watch(Plan),
+}
+
+/// Starts the helper.
+pub(crate) fn start() -> Option<Helper> {
+    Helper::start(run)
+}
+
+fn run(shared: &Shared) {
+    let event = shared.event.as_raw_fd();
+    let (mut seen, mut quiet) = (0, 0);
+    let mut sleeping = None;
+    while !shared.ends() {
+        let next = lock::with(|state| {
+            if let Some(event) = sleeping.take() {
+                state.woken(event);
+            }
+            next(state, &mut seen, &mut quiet)
+        });
+        let (mut fds, time) = match next {
+            None | Some(Next::Tick) => (vec![awaited(event)], Some(TICK)),
+            Some(Next::Rest) => (vec![awaited(event)], None),
+            Some(Next::Watch(plan)) => {
+                sleeping = Some(plan.event);
+                ([plan.fds, vec![awaited(event)]].concat(), plan.due)
+            }
+        };
+        // All is looked at again, whatever it says.
+        let _ = descriptor::wait(&mut fds, time, None);
+        take_signal(event, &fds);
+        sleeping.into_iter().for_each(|event| take_signal(event, &fds));
+    }
+    if let Some(event) = sleeping {
+        lock::with(|state| state.woken(event));
+    }
+}
+
+fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
+    if !state.has_connections() {
+        return rest(state);
+    }
+    let is_called = state.turns != *seen;
+    let has_sleepers = state.sleepers.has_any();
+    *quiet = if has_sleepers { *quiet + 1 } else { 0 };
+    if has_sleepers || is_called {
+        if state.is_due() {
+            state.turn();
+        }
+        *seen = state.turns;
+        if *quiet < QUIET {
+            return Next::Tick;
+        }
+        *quiet = 0;
+        return rest(state);
+    }
+    state.turn();
+    *seen = state.turns;
+    state.sleeps(Cause::Frames).map_or(Next::Tick, Next::Watch)
+}
+
+fn rest(state: &mut State) -> Next {
+    // Where it is not stored yet, it is still being started.
+    let Some(helper) = &mut state.helper else { return Next::Tick };
+    helper.rest();
+    Next::Rest
+}
