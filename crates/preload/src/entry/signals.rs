@@ -52,6 +52,22 @@ pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> 
     set_simple(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER)
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    // SAFETY: a structure of zeros is valid, and it lives until both have returned.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if set(signal, std::ptr::null(), &raw mut action) != 0 {
+            return -1;
+        }
+        action.sa_flags &= !libc::SA_RESTART;
+        if interrupts == 0 {
+            action.sa_flags |= libc::SA_RESTART;
+        }
+        set(signal, &raw const action, std::ptr::null_mut())
+    }
+}
+
 /// A thread that sleeps here looks whether it is the one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
