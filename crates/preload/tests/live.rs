@@ -196,6 +196,12 @@ fn pair_is_accelerated(world: &World, preload: [bool; 2]) {
 fn round_trips_with_and_without() {
     in_thread(|| {
         let world = World::make(true);
+        for preload in [[true, false], [true, true]] {
+            // The second of these calls has the devices made and the connection taken over.
+            let [said, _] = pair(&world, preload, "echo", "trips 3 64");
+            let (_, longest) = said.split_once(' ').expect("two numbers");
+            eprintln!("until the connection is taken over, {preload:?}: {longest} ns");
+        }
         for preload in [[false, false], [true, false], [true, true]].repeat(3) {
             let [said, _] = pair(&world, preload, "echo", "trips 50000 64");
             let (median, high) = said.split_once(' ').expect("two numbers");
@@ -367,9 +373,13 @@ fn a_connection_that_is_left_alone_takes_no_time() {
 
 /// A python program that echoes, and one that calls it; both say a digest of what they have got.
 fn python(world: &World, preload: [bool; 2], way: &str) {
+    let (way, host) = match way.strip_suffix(" IPv6") {
+        Some(way) => (way, "fd00::2"),
+        None => (way, "10.0.0.2"),
+    };
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/talk.py");
     let [here, there] = preload;
-    let words = |act| [program, act, way, "10.0.0.2", "7001"];
+    let words = |act| [program, act, way, host, "7001"];
     let mut answering = world.start(There, there, python3(), &words("answer"));
     assert_eq!(answering.line(), "ready");
     let said = world.start(Here, here, python3(), &words("call")).end();
@@ -389,7 +399,7 @@ fn python3() -> &'static str {
 #[test]
 fn programs_in_python_talk_as_before() {
     in_thread(|| {
-        let by_epoll = ["epoll", "edges", "oneshot", "asyncio"];
+        let by_epoll = ["epoll", "edges", "oneshot", "asyncio", "blocking IPv6"];
         let ways = ["blocking", "timeouts", "select", "poll", "file", "threads"];
         for way in ways.into_iter().chain(by_epoll) {
             for preload in ENDS {
@@ -441,7 +451,7 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
         let mut bytes = vec![0; 50_000_000];
         fastrand::Rng::with_seed(1).fill(&mut bytes);
         std::fs::write(folder.path().join("file"), &bytes).unwrap();
-        for preload in ENDS {
+        for preload in [[false, false]].into_iter().chain(ENDS) {
             let world = World::make(true);
             let words = [
                 "-u",
@@ -457,7 +467,9 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
             assert!(server.line().starts_with("Serving"));
             let got = folder.path().join("got");
             let words = ["-sS", "-o", got.to_str().unwrap(), "http://10.0.0.2:8000/file"];
+            let begin = Instant::now();
             world.start(Here, preload[0], "curl", &words).end();
+            eprintln!("50 MB, by the stack {preload:?}: {:?}", begin.elapsed());
             assert!(std::fs::read(&got).unwrap() == bytes, "the file is another");
             if preload[0] {
                 let line = world.connection(Here);

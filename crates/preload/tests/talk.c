@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -12,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -208,12 +211,84 @@ static int errors(int fd) {
     warm(fd);
     send_all(fd, "slow", 4);
     expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "SA_RESTART");
+    /* poll(2) never goes on, nor does a call with a time-out. */
+    errno = 0;
+    expect(poll(&polled, 1, -1) == -1 && errno == EINTR, "EINTR of poll");
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    errno = 0;
+    expect(select(fd + 1, &set, NULL, NULL, NULL) == -1 && errno == EINTR, "EINTR of select");
+    time.tv_sec = 10;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    errno = 0;
+    expect(read(fd, buffer, 4) == -1 && errno == EINTR, "EINTR with a time-out");
+    time.tv_sec = 0;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     every(0);
+    /* The mask of ppoll(2) lets a signal in that is blocked. */
+    sigset_t blocked, open;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGALRM);
+    sigprocmask(SIG_BLOCK, &blocked, &open);
+    signals = 0;
+    kill(getpid(), SIGALRM);
+    struct timespec ten = {10, 0};
+    errno = 0;
+    expect(ppoll(&polled, 1, &ten, &open) == -1 && errno == EINTR && signals == 1, "ppoll");
+    sigprocmask(SIG_SETMASK, &open, NULL);
+    warm(fd);
     /* What the stack does not do is the kernel's. */
     send_all(fd, "peek", 4);
     usleep(50000);
     expect(recv(fd, buffer, 4, MSG_PEEK) == 4 && !memcmp(buffer, "peek", 4), "MSG_PEEK");
     expect(recv(fd, buffer, 4, 0) == 4 && !memcmp(buffer, "peek", 4), "what was peeked");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* Pieces, messages and counts; stdio at last. */
+static int pieces(int fd) {
+    char one[3], two[5], three[40];
+    warm(fd);
+    struct iovec out[3] = {{"abc", 3}, {NULL, 0}, {"defgh", 5}};
+    struct iovec in[3] = {{one, 3}, {NULL, 0}, {two, 5}};
+    expect(writev(fd, out, 3) == 8, "writev");
+    int count = 0;
+    while (count < 8) expect(ioctl(fd, FIONREAD, &count) == 0 && count <= 8, "FIONREAD");
+    expect(readv(fd, in, 3) == 8, "readv");
+    expect(!memcmp(one, "abc", 3) && !memcmp(two, "defgh", 5), "their bytes");
+    struct iovec many[12];
+    for (int i = 0; i < 12; i++) many[i] = (struct iovec){three + i, 1};
+    memcpy(three, "twelve bytes", 12);
+    struct msghdr message = {.msg_iov = many, .msg_iovlen = 12};
+    expect(sendmsg(fd, &message, 0) == 12, "sendmsg");
+    memset(three, 0, 12);
+    char space[64], name[64];
+    message.msg_control = space, message.msg_controllen = sizeof space;
+    message.msg_name = name, message.msg_namelen = sizeof name;
+    expect(recvmsg(fd, &message, MSG_WAITALL) == 12, "recvmsg");
+    expect(!memcmp(three, "twelve bytes", 12), "its bytes");
+    expect(message.msg_controllen == 0 && message.msg_namelen == 0, "nothing else");
+    expect(ioctl(fd, SIOCOUTQ, &count) == 0 && count >= 0 && count <= 12, "SIOCOUTQ");
+    int flag = 0;
+    socklen_t length = sizeof flag;
+    expect(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &flag, &length) == 0 && flag, "TCP_NODELAY");
+    flag = 0;
+    expect(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &flag, sizeof flag) == 0, "Nagle");
+    warm(fd);
+    expect(getsockopt(fd, SOL_SOCKET, SO_ERROR, &flag, &length) == 0 && flag == 0, "SO_ERROR");
+    expect(read(fd, one, 0) == 0 && write(fd, one, 0) == 0, "no bytes");
+    errno = 0;
+    expect(lseek(fd, 0, SEEK_CUR) == -1 && errno == ESPIPE, "ESPIPE");
+    FILE *file = fdopen(dup(fd), "r+");
+    expect(file && fputs("a line\n", file) >= 0 && fflush(file) == 0, "fputs");
+    expect(fgets(three, sizeof three, file) && !strcmp(three, "a line\n"), "fgets");
+    dprintf(fd, "%s %.1f %d\n", "number", 1.5, 7);
+    expect(fgets(three, sizeof three, file) && !strcmp(three, "number 1.5 7\n"), "dprintf");
+    struct tcp_info info;
+    length = sizeof info;
+    expect(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0, "TCP_INFO");
     warm(fd);
     puts("fine");
     return 0;
@@ -526,7 +601,7 @@ int main(int count, char **words) {
         {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
-        {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
+        {"pieces", pieces}, {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));

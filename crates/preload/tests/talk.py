@@ -101,7 +101,8 @@ def prepare(connection, way):
 
 def answer(way, address):
     """Echoes until the end."""
-    listener = socket.create_server(address)
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listener = socket.create_server(address, family=family)
     print("ready", flush=True)
     connection, _ = listener.accept()
     prepare(connection, way)
