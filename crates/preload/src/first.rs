@@ -22,6 +22,8 @@ enum What {
     Exec,
     /// All, also those that could be taken over.
     Copy,
+    /// All, and the helper ends: the kernel asks for a process with one thread.
+    Alone,
     /// All: the process ends.
     End,
     /// It depends on the number of the system call.
@@ -111,7 +113,7 @@ macro_rules! before {
     };
 }
 
-use What::{Aio, Arguments, Copy as All, End, Exec, Replaced, Syscall};
+use What::{Aio, Alone, Arguments, Copy as All, End, Exec, Replaced, Syscall};
 
 before! {
     0 pread Arguments(&[0]);
@@ -176,6 +178,8 @@ before! {
     59 _Exit End;
     60 quick_exit End;
     61 syscall Syscall;
+    62 unshare Alone;
+    63 setns Alone;
 }
 
 /// Does what is to be done before a function, and tells where that is.
@@ -211,6 +215,8 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
         }
         Exec => fork::before_exec(),
         All => fork::before_copy(),
+        Alone if fork::is_ours() => fork::end_all("the program has to have one thread"),
+        Alone => {}
         End => fork::at_end(),
         Syscall => match given[0] as i64 {
             libc::SYS_clone | libc::SYS_clone3 | libc::SYS_io_uring_setup => fork::before_copy(),
@@ -268,7 +274,7 @@ fn replaced(fd: c_int) {
         return;
     }
     if table::kind(fd) == Kind::Own {
-        fork::before_closing_own();
+        fork::end_all("the program has closed the library's descriptors");
     }
     lock::with(|state| {
         state.epolls.closing(fd);

@@ -61,11 +61,11 @@ unsafe extern "C" fn in_child() {
     });
 }
 
-/// The program closes descriptors that are the library's: all connections go back, and what the
-/// library has ends.
-pub(crate) fn before_closing_own() {
+/// The program closes descriptors that are the library's, or must have one thread alone: all
+/// connections go back, and what the library has ends.
+pub(crate) fn end_all(why: &str) {
     let helper = lock::with(|state| {
-        state.release_all("the program has closed the library's descriptors", |_| false);
+        state.release_all(why, |_| false);
         state.drop_engine();
         state.helper.take()
     });

@@ -14,6 +14,7 @@ mod epolls;
 mod explain;
 mod first;
 mod fork;
+mod habit;
 mod helper;
 mod inside;
 mod lock;

@@ -15,7 +15,8 @@ const SIGNALS: usize = 65;
 /// Bytes of the kernel's set of signals.
 const SET: usize = 8;
 
-/// A handler of the program, and the flags that it was set with.
+/// A handler of the program, and the flags that it was set with. They are stored before the kernel can
+/// call [`catch`] for them: the system call between orders them.
 struct Handler {
     function: AtomicUsize,
     flags: AtomicI32,

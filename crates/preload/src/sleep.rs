@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, pollfd, sigset_t};
 
+use crate::habit::Habit;
 use crate::sleepers::{Cause, Wants, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, signals};
@@ -12,38 +13,8 @@ use crate::{descriptor, lock, real, signals};
 /// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be woken
 /// costs as much.
 const SPIN: Duration = Duration::from_micros(50);
-/// So many waits pass without a look after one that did not help, and at most so many after several.
-const FIRST_PAUSE: u32 = 4;
-const LONGEST_PAUSE: u32 = 1024;
-
 thread_local! {
-    static HABIT: Cell<Habit> = const { Cell::new(Habit { pause: 0, left: 0 }) };
-}
-
-/// Whether this thread looks before it sleeps. What it waits for may need its processor, or take
-/// longer: then to look only delays it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Habit {
-    /// Waits without a look after the next look that does not help.
-    pause: u32,
-    /// Waits without a look from now on.
-    left: u32,
-}
-
-impl Habit {
-    /// Begins a wait; whether to look.
-    fn begin(&mut self) -> bool {
-        let looks = self.left == 0;
-        self.left = self.left.saturating_sub(1);
-        looks
-    }
-
-    /// What a look came to.
-    fn looked(&mut self, helped: bool) {
-        let longer = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.pause = if helped { self.pause / 2 } else { longer };
-        self.left = if helped { 0 } else { longer };
-    }
+    static HABIT: Cell<Habit> = const { Cell::new(Habit::new()) };
 }
 
 /// A wait that may begin with a look.

@@ -362,11 +362,15 @@ fn the_other_end_is_answered_while_the_program_computes() {
 fn a_connection_that_is_left_alone_takes_no_time() {
     in_thread(|| {
         let world = World::make(true);
-        let [said, _] = pair(&world, [true, false], "echo", "idles");
-        assert_eq!(world.connection(Here)["accelerated"], true);
-        let share: f64 = said.parse().unwrap();
+        let share = |_| -> f64 {
+            let [said, _] = pair(&world, [true, false], "echo", "idles");
+            said.parse().unwrap()
+        };
+        // Other work of the machine may count as the program's, so the least of some counts.
+        let share = (0..3).map(share).fold(1.0, f64::min);
+        assert!(world.explained(Here).iter().all(|line| line["accelerated"] == true));
         eprintln!("share of a processor while a connection is left alone: {share}");
-        // The limit of the design, far above what any sleep costs.
+        // The limit of the design, four times what it takes.
         assert!(share < 0.001, "{share} of a processor");
     });
 }

@@ -138,7 +138,7 @@ fn closing_all(first: c_int, last: c_int) {
     }
     let closes = |fd: &c_int| (first..=last).contains(fd);
     if table::all(Kind::Own).any(|fd| closes(&fd)) {
-        fork::before_closing_own();
+        fork::end_all("the program has closed the library's descriptors");
     }
     for kind in [Kind::Candidate, Kind::Taken, Kind::Listener, Kind::Foreign, Kind::Epoll] {
         table::all(kind).filter(closes).for_each(|fd| _ = closing(fd));

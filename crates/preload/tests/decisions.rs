@@ -1,0 +1,87 @@
+//! The library's decisions, without a program.
+#![allow(dead_code)] // What is not tested here is used by the library.
+
+#[path = "../src/habit.rs"]
+mod habit;
+#[path = "../src/options.rs"]
+mod options;
+
+use habit::Habit;
+use options::{How, Way, control, events, forbids, is_told, receiving, sending, setting};
+
+#[test]
+fn a_thread_that_looks_in_vain_looks_ever_less_often() {
+    let mut habit = Habit::new();
+    let mut looks = 0;
+    for _ in 0..100_000 {
+        if habit.begin() {
+            looks += 1;
+            habit.looked(false);
+        }
+    }
+    assert!((50..150).contains(&looks), "{looks} looks");
+    // Once looks help, it looks each time.
+    while !habit.begin() {}
+    habit.looked(true);
+    for _ in 0..20 {
+        assert!(habit.begin());
+        habit.looked(true);
+    }
+    // One that does not help costs a few waits without a look.
+    assert!(habit.begin());
+    habit.looked(false);
+    let without = (0..).take_while(|_| !habit.begin()).count();
+    assert!((1..10).contains(&without), "{without} waits without a look");
+}
+
+#[test]
+fn flags_that_the_stack_does_not_know_are_the_kernels() {
+    let plain = How::default();
+    assert_eq!(receiving(0), Some(plain));
+    assert_eq!(receiving(libc::MSG_WAITALL), Some(How { all: true, ..plain }));
+    assert_eq!(receiving(libc::MSG_DONTWAIT), Some(How { at_once: true, ..plain }));
+    for flags in [libc::MSG_PEEK, libc::MSG_OOB, libc::MSG_TRUNC, libc::MSG_ERRQUEUE] {
+        assert_eq!(receiving(flags), None);
+        assert_eq!(receiving(flags | libc::MSG_DONTWAIT), None);
+    }
+    assert_eq!(sending(libc::MSG_NOSIGNAL | libc::MSG_MORE), Some(plain));
+    assert_eq!(sending(libc::MSG_DONTWAIT), Some(How { at_once: true, ..plain }));
+    for flags in [libc::MSG_OOB, libc::MSG_ZEROCOPY, libc::MSG_FASTOPEN] {
+        assert_eq!(sending(flags), None);
+    }
+}
+
+#[test]
+fn options_that_the_stack_does_not_know_give_the_connection_back() {
+    let (socket, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
+    assert_eq!(setting(tcp, libc::TCP_NODELAY), Way::NoDelay);
+    assert_eq!(setting(socket, libc::SO_RCVTIMEO), Way::Timeout);
+    for (level, name) in [
+        (socket, libc::SO_KEEPALIVE),
+        (socket, libc::SO_SNDBUF),
+        (socket, libc::SO_RCVLOWAT),
+        (tcp, libc::TCP_CORK),
+        (tcp, libc::TCP_USER_TIMEOUT),
+        (libc::SOL_TLS, 1),
+        (12345, 6789),
+    ] {
+        assert_eq!(setting(level, name), Way::GiveBack, "{level} {name}");
+    }
+    // What can be read when the connection is taken over does not stand in the way before.
+    assert!(!forbids(socket, libc::SO_KEEPALIVE) && !forbids(tcp, libc::TCP_NODELAY));
+    assert!(forbids(socket, libc::SO_RCVLOWAT) && forbids(tcp, libc::TCP_CORK));
+    // The kernel's socket stands still.
+    assert!(is_told(socket, libc::SO_ERROR) && !is_told(tcp, libc::TCP_INFO));
+    assert_eq!(control(libc::F_SETFL, libc::O_NONBLOCK as usize), (Way::Pass, true));
+    assert_eq!(control(libc::F_SETFL, libc::O_ASYNC as usize).0, Way::GiveBack);
+    assert_eq!(control(libc::F_DUPFD, 0).0, Way::GiveBack);
+}
+
+#[test]
+fn one_can_write_when_a_third_is_free() {
+    let both = libc::POLLIN | libc::POLLOUT;
+    assert_eq!(events(both, 0, 300, 700), 0);
+    assert_eq!(events(both, 0, 340, 660), libc::POLLOUT);
+    assert_eq!(events(both, 1, 0, 1000), libc::POLLIN);
+    assert_eq!(events(libc::POLLOUT, 1, 0, 1000), 0);
+}
