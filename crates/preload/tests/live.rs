@@ -261,6 +261,17 @@ fn one_thread_writes_and_another_one_reads() {
 }
 
 #[test]
+fn a_thread_that_waits_in_the_kernel_is_not_left_there() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "waits-first");
+            assert_eq!(said, "fine");
+        }
+    });
+}
+
+#[test]
 fn what_the_stack_cannot_share_goes_back() {
     in_thread(|| {
         for (answer, call) in
@@ -352,8 +363,8 @@ fn the_other_end_resets() {
 fn the_other_end_is_answered_while_the_program_computes() {
     in_thread(|| {
         let world = World::make(true);
-        let [said, _] = pair(&world, [true, false], "echo", "computes");
-        assert_eq!(said, "fine");
+        let said = pair(&world, [true, false], "counts", "computes");
+        assert_eq!(said, ["fine", "0"]);
         assert_eq!(world.connection(Here)["accelerated"], true);
     });
 }

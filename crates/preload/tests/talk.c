@@ -570,6 +570,39 @@ static int passes(int fd) {
     return 0;
 }
 
+static void *gets(void *of) {
+    char buffer[4];
+    for (int i = 0; i < 6; i++)
+        if (recv(*(int *)of, buffer, 4, MSG_WAITALL) != 4) return NULL;
+    return "all";
+}
+
+/* A thread waits for data before another one sends for the first time. */
+static int waits_first(int fd) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, gets, &fd);
+    for (int i = 0; i < 3; i++) {
+        usleep(50000);
+        send_all(fd, "ping", 4);
+        send_all(fd, "pong", 4);
+    }
+    void *result;
+    pthread_join(thread, &result);
+    expect(result != NULL, "all comes back");
+    puts("fine");
+    return 0;
+}
+
+/* Echoes, and tells how many segments had to be sent again. */
+static int counts(int fd) {
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    echo(fd);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length)) die("TCP_INFO");
+    printf("%u\n", info.tcpi_total_retrans);
+    return 0;
+}
+
 static void *waits(void *of) {
     char buffer[4];
     return read(*(int *)of, buffer, 4) < 0 ? "failed" : "read";
@@ -601,7 +634,7 @@ int main(int count, char **words) {
         {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
-        {"pieces", pieces}, {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
+        {"waits-first", waits_first}, {"counts", counts}, {"pieces", pieces}, {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
