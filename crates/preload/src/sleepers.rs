@@ -1,6 +1,7 @@
 //! Threads that sleep until a connection has what they wait for, and how they are woken.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, pollfd};
@@ -43,6 +44,27 @@ pub(crate) struct Plan {
 /// For reading from the descriptor.
 pub(crate) fn awaited(fd: c_int) -> pollfd {
     pollfd { fd, events: POLLIN, revents: 0 }
+}
+
+/// The connection to the service, or -1; and whether it can be read, so that the service has ended.
+static SERVICE: AtomicI32 = AtomicI32::new(-1);
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// The descriptor of the connection to the service, or -1.
+pub(crate) fn service() -> c_int {
+    SERVICE.load(Ordering::Relaxed)
+}
+
+/// The connection to the service has this descriptor from now on, or there is none (-1). The lock is
+/// held.
+pub(crate) fn set_service(fd: c_int) {
+    HAS_ENDED.store(false, Ordering::Relaxed);
+    SERVICE.store(fd, Ordering::Relaxed);
+}
+
+/// Whether a thread was woken by the end of the service. It takes the lock after it was.
+pub(crate) fn service_has_ended() -> bool {
+    HAS_ENDED.load(Ordering::Relaxed)
 }
 
 /// What a thread sleeps for.
@@ -133,8 +155,12 @@ impl Sleepers {
 }
 
 /// Takes the signal, if a thread was woken by its own descriptor, which is among those that it has
-/// slept by.
+/// slept by, and the end of the service.
 pub(crate) fn take_signal(event: c_int, fds: &[pollfd]) {
+    let service = service();
+    if fds.iter().any(|polled| polled.fd == service && polled.fd >= 0 && polled.revents != 0) {
+        HAS_ENDED.store(true, Ordering::Relaxed);
+    }
     if fds.iter().any(|polled| polled.fd == event && polled.revents != 0) {
         let _ = rustix::io::read(descriptor::borrow(event), &mut [0; 8]);
     }

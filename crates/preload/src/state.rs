@@ -14,6 +14,7 @@ use crate::epolls::{Epolls, Status};
 use crate::explain::Explain;
 use crate::helper::Helper;
 use crate::options::events;
+use crate::sleepers;
 use crate::sleepers::{Cause, Plan, Sleepers};
 use crate::table::{self, Kind};
 
@@ -166,6 +167,8 @@ impl State {
                     for fd in engine.descriptors() {
                         table::set(fd.as_raw_fd(), Kind::Own);
                     }
+                    let [_, service] = engine.sources();
+                    sleepers::set_service(service.as_raw_fd());
                     self.engine = Some(engine);
                 }
                 Err(error) => {
@@ -181,6 +184,9 @@ impl State {
     pub(crate) fn turn(&mut self) {
         let Some(engine) = &mut self.engine else { return };
         self.turns += 1;
+        if sleepers::service_has_ended() {
+            return self.fail("the service of the stack has ended");
+        }
         let done = engine.turn();
         for Returned { id, end, counts } in engine.take_returned() {
             let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == id);
@@ -321,6 +327,7 @@ impl State {
     pub(crate) fn drop_engine(&mut self) {
         if let Some(engine) = self.engine.take() {
             engine.descriptors().iter().for_each(|fd| _ = table::set(fd.as_raw_fd(), Kind::Plain));
+            sleepers::set_service(-1);
         }
         self.sleepers.forget_idle();
     }

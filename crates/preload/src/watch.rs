@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use crate::helper::{Helper, Shared};
-use crate::sleepers::{Cause, Plan, awaited, take_signal};
+use crate::sleepers::{Cause, Plan, awaited, service, service_has_ended, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock};
 
@@ -41,8 +41,8 @@ fn run(shared: &Shared) {
             next(state, &mut seen, &mut quiet)
         });
         let (mut fds, time) = match next {
-            None | Some(Next::Tick) => (vec![awaited(event)], Some(TICK)),
-            Some(Next::Rest) => (vec![awaited(event)], None),
+            None | Some(Next::Tick) => (vec![awaited(event), awaited(service())], Some(TICK)),
+            Some(Next::Rest) => (vec![awaited(event), awaited(service())], None),
             Some(Next::Watch(plan)) => {
                 sleeping = Some(plan.event);
                 ([plan.fds, vec![awaited(event)]].concat(), plan.due)
@@ -59,6 +59,9 @@ fn run(shared: &Shared) {
 }
 
 fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
+    if service_has_ended() {
+        state.turn();
+    }
     if !state.has_connections() {
         return rest(state);
     }

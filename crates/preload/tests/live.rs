@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use loopscope_stack_service::Service;
 use nix::unistd::geteuid;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -80,11 +81,20 @@ impl World {
 
     /// Has a program run there; `preload`: with the library.
     fn start(&self, at: At, preload: bool, program: impl AsRef<Path>, words: &[&str]) -> Running {
-        let mut command = Command::new(program.as_ref());
+        let serving = if at == Here { &self.here } else { &self.there };
+        let path = serving.as_ref().map_or(Path::new("/nonexistent"), Serving::at);
+        self.run(preload.then_some(path), at, program.as_ref(), words)
+    }
+
+    /// Has a program run there, with the library and a service at this path.
+    fn start_by(&self, path: &Path, at: At, program: &Path, words: &[&str]) -> Running {
+        self.run(Some(path), at, program, words)
+    }
+
+    fn run(&self, service: Option<&Path>, at: At, program: &Path, words: &[&str]) -> Running {
+        let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-        if preload {
-            let serving = if at == Here { &self.here } else { &self.there };
-            let path = serving.as_ref().map_or(Path::new("/nonexistent"), Serving::at);
+        if let Some(path) = service {
             command
                 .env("LD_PRELOAD", library())
                 .env("LOOPSCOPE_STACK", path)
@@ -305,6 +315,65 @@ fn the_service_ends_meanwhile() {
             let line = world.connection(at);
             assert_eq!(line["accelerated"], true, "{line}");
             assert_ne!(line["why"], "the program has ended", "{line}");
+        }
+    });
+}
+
+/// A service that is a process of its own, until its standard input ends.
+#[test]
+fn as_a_service() {
+    let Some(path) = std::env::var_os("LOOPSCOPE_TEST_SERVICE") else { return };
+    let service = Service::listen(Path::new(&path), None).unwrap();
+    service.serve(std::io::stdin(), |why| panic!("{why}")).unwrap();
+}
+
+#[test]
+fn a_program_that_does_not_call_outlives_the_process_of_the_service() {
+    in_thread(|| {
+        for act in ["looks-on", "waits-on", "sleeps-on"] {
+            let world = World::make(false);
+            let path = world.folder.path().join("stack.sock");
+            let mut service = Command::new("/proc/self/exe")
+                .args(["--exact", "as_a_service", "--nocapture", "--quiet"])
+                .env("LOOPSCOPE_TEST_SERVICE", &path)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let begin = Instant::now();
+            while std::os::unix::net::UnixStream::connect(&path).is_err() {
+                assert!(begin.elapsed() < PATIENCE, "it does not listen");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let mut answering = world.talk(There, false, "answer late 10.0.0.2 7000");
+            assert_eq!(answering.line(), "ready");
+            let words = format!("call {act} 10.0.0.2 7000");
+            let words: Vec<&str> = words.split(' ').collect();
+            let mut calling = world.start_by(&path, Here, talk(), &words);
+            assert_eq!(calling.line(), "ready");
+            drop(service.stdin.take());
+            assert!(service.wait().unwrap().success());
+            assert_eq!(calling.end(), "fine", "{act}");
+            answering.end();
+            let line = world.connection(Here);
+            assert_eq!(line["accelerated"], true, "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_program_that_does_not_call_outlives_the_service() {
+    in_thread(|| {
+        for act in ["looks-on", "waits-on", "sleeps-on"] {
+            let mut world = World::make(true);
+            let mut answering = world.talk(There, false, "answer late 10.0.0.2 7000");
+            assert_eq!(answering.line(), "ready");
+            let mut calling = world.talk(Here, true, &format!("call {act} 10.0.0.2 7000"));
+            assert_eq!(calling.line(), "ready");
+            world.here.as_mut().unwrap().end();
+            assert_eq!(calling.end(), "fine", "{act}");
+            answering.end();
+            assert_eq!(world.connection(Here)["accelerated"], true);
         }
     });
 }

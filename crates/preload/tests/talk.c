@@ -593,6 +593,42 @@ static int waits_first(int fd) {
     return 0;
 }
 
+/* Echoes, "slow" only after a second. */
+static int late(int fd) {
+    char buffer[64];
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count < 0) die("read");
+        if (count == 0) return 0;
+        if (memmem(buffer, count, "slow", 4)) sleep(1);
+        send_all(fd, buffer, count);
+    }
+}
+
+/* The service ends while the program looks again and again, waits, or does something else. */
+static int outlives(int fd, int timeout, int seconds) {
+    char buffer[4];
+    warm(fd);
+    puts("ready");
+    fflush(stdout);
+    send_all(fd, "slow", 4);
+    sleep(seconds);
+    struct pollfd polled = {fd, POLLIN, 0};
+    int64_t begin = now();
+    while (poll(&polled, 1, timeout) == 0) expect(now() - begin < 10000000000, "it comes");
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "the answer");
+    warm(fd);
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    expect(timeout == 0 || used.tv_sec * 1000000000LL + used.tv_nsec < 500000000, "no time");
+    puts("fine");
+    return 0;
+}
+
+static int looks_on(int fd) { return outlives(fd, 0, 0); }
+static int waits_on(int fd) { return outlives(fd, -1, 0); }
+static int sleeps_on(int fd) { return outlives(fd, -1, 2); }
+
 /* Echoes, and tells how many segments had to be sent again. */
 static int counts(int fd) {
     struct tcp_info info;
@@ -634,7 +670,9 @@ int main(int count, char **words) {
         {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
-        {"waits-first", waits_first}, {"counts", counts}, {"pieces", pieces}, {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
+        {"waits-first", waits_first}, {"counts", counts}, {"pieces", pieces},
+        {"late", late}, {"looks-on", looks_on}, {"waits-on", waits_on}, {"sleeps-on", sleeps_on},
+        {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
