@@ -1,8 +1,8 @@
 //! What epoll(7) of a program watches, of descriptors that the stack has or may get.
 //!
-//! The kernel watches a descriptor until its connection is taken over. Then it is removed there, and
-//! put back when the connection comes back. A thread that waits in the kernel meanwhile is woken by a
-//! descriptor of the library's own, the bell, that the kernel watches as well.
+//! The kernel watches a descriptor until its connection is taken over. Then it is removed there,
+//! and put back when the connection comes back. A thread that waits in the kernel meanwhile is
+//! woken by a descriptor of the library's own, the bell, that the kernel watches as well.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -25,8 +25,8 @@ struct Line {
     accelerated: bool,
     /// Why the stack does not, or no longer, have it.
     why: Option<String>,
-    /// Bytes of payload that came to the stack, as the kernel has counted them where the packets are
-    /// diverted; None where it cannot tell.
+    /// Bytes of payload that came to the stack, as the kernel has counted them where the packets
+    /// are diverted; None where it cannot tell.
     received_by_stack: Option<u64>,
     /// Bytes that the program has read from the stack, and written to it.
     read_from_stack: u64,

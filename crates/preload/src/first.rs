@@ -1,5 +1,5 @@
-//! Functions before which a connection goes back to the kernel. Each is a few instructions that keep
-//! all arguments, also those of an ellipsis, and go on with the C library's function.
+//! Functions before which a connection goes back to the kernel. Each is a few instructions that
+//! keep all arguments, also those of an ellipsis, and go on with the C library's function.
 #![allow(unsafe_code)]
 
 use std::arch::naked_asm;
@@ -30,8 +30,8 @@ enum What {
     Syscall,
 }
 
-/// A function has the registers of its first arguments, and those of floating point. `hook` tells with
-/// which function to go on.
+/// A function has the registers of its first arguments, and those of floating point. `hook` tells
+/// with which function to go on.
 macro_rules! before {
     ($($number:literal $name:ident $what:expr;)*) => {
         static NAMES: &[(&CStr, What)] = &[$((

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use crate::descriptor::closes_on_exec;
 use crate::{lock, memory, signals, table};
 
-/// The process whose state this is; 0 before it has any. A process that shares the memory for a time
-/// (vfork(2)) is another one.
+/// The process whose state this is; 0 before it has any. A process that shares the memory for a
+/// time (vfork(2)) is another one.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 fn process() -> i32 {
@@ -74,7 +74,8 @@ pub(crate) fn end_all(why: &str) {
     }
 }
 
-/// Another program is about to be executed, perhaps in another process: what it could get goes back.
+/// Another program is about to be executed, perhaps in another process: what it could get goes
+/// back.
 pub(crate) fn before_exec() {
     if is_ours() {
         let why = "the program has executed another one while it had the connection";
@@ -107,8 +108,8 @@ extern "C" fn ended() {
     at_end();
 }
 
-/// The loader calls it when the program ends in the ordinary way, after all that the program has left
-/// for that.
+/// The loader calls it when the program ends in the ordinary way, after all that the program has
+/// left for that.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static ENDED: extern "C" fn() = ended;

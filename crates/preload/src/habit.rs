@@ -1,6 +1,7 @@
 //! Whether a thread looks for what it waits for before it sleeps: a pure decision.
 
-/// So many waits pass without a look after one that did not help, and at most so many after several.
+/// So many waits pass without a look after one that did not help, and at most so many after
+/// several.
 const FIRST_PAUSE: u32 = 4;
 const LONGEST_PAUSE: u32 = 1024;
 

@@ -1,5 +1,5 @@
-//! Whether a thread is inside of the library: what it calls there is the kernel's, and no handler of a
-//! signal runs.
+//! Whether a thread is inside of the library: what it calls there is the kernel's, and no handler
+//! of a signal runs.
 
 use std::cell::Cell;
 

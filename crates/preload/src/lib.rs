@@ -1,9 +1,10 @@
 //! A library for LD_PRELOAD: TCP connections of a program that knows nothing of it are taken over
 //! from the kernel, and their data are transferred by the stack.
 //!
-//! A connection is taken over at its second call that transfers data. Each function of the C library
-//! that such a descriptor can be given to is here. It is served by the stack, or the connection first
-//! goes back to the kernel, which then has it for good. Other descriptors cost one load from a table.
+//! A connection is taken over at its second call that transfers data. Each function of the C
+//! library that such a descriptor can be given to is here. It is served by the stack, or the
+//! connection first goes back to the kernel, which then has it for good. Other descriptors cost one
+//! load from a table.
 //!
 //! `LOOPSCOPE_STACK` is the path of the service's socket. `LOOPSCOPE_STACK_EXPLAIN` is a file that
 //! gets a line of JSON for each TCP socket when the program ends.

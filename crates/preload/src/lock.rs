@@ -22,7 +22,8 @@ static STATE: Shared = Shared(UnsafeCell::new(State::new()));
 
 struct Shared(UnsafeCell<State>);
 
-// SAFETY: `with` and `hold` alone reach the state, and only one thread at a time, which holds the lock.
+// SAFETY: `with` and `hold` alone reach the state, and only one thread at a time, which holds the
+// lock.
 unsafe impl Sync for Shared {}
 
 /// Does something to the state. None: this thread holds the lock already.

@@ -1,5 +1,5 @@
-//! The library's own memory: the program's allocator may be interrupted by a handler that writes to a
-//! connection, and may call this library itself.
+//! The library's own memory: the program's allocator may be interrupted by a handler that writes to
+//! a connection, and may call this library itself.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};

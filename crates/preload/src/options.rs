@@ -15,8 +15,8 @@ pub(crate) enum Way {
     GiveBack,
 }
 
-/// setsockopt(2) on a connection that was taken over. The options that `Way::Pass` is for stay in the
-/// kernel's socket until the connection comes back.
+/// setsockopt(2) on a connection that was taken over. The options that `Way::Pass` is for stay in
+/// the kernel's socket until the connection comes back.
 pub(crate) fn setting(level: c_int, name: c_int) -> Way {
     match (level, name) {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Way::NoDelay,
@@ -84,7 +84,8 @@ pub(crate) fn is_told(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// What is done about fcntl(2) on a connection that was taken over. True: it sets O_NONBLOCK or not.
+/// What is done about fcntl(2) on a connection that was taken over. True: it sets O_NONBLOCK or
+/// not.
 pub(crate) fn control(command: c_int, value: usize) -> (Way, bool) {
     match command {
         libc::F_SETFL if value as c_int & libc::O_ASYNC == 0 => (Way::Pass, true),
@@ -125,7 +126,8 @@ pub(crate) fn sending(flags: c_int) -> Option<How> {
 }
 
 /// What poll(2) tells of a connection with so many bytes that can be read, that can be written, and
-/// that are not acknowledged. The kernel tells that one can write when a third of its buffer is free.
+/// that are not acknowledged. The kernel tells that one can write when a third of its buffer is
+/// free.
 pub(crate) fn events(wanted: i16, readable: usize, writable: usize, unacknowledged: usize) -> i16 {
     let mut found = 0;
     if readable > 0 {

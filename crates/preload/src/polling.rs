@@ -12,8 +12,8 @@ use crate::state::State;
 use crate::table::{self, Kind};
 use crate::{lock, real, signals};
 
-/// The events of all descriptors that the stack has, set in `fds`; how many have some. The others are
-/// put into `of_kernel`, at their places.
+/// The events of all descriptors that the stack has, set in `fds`; how many have some. The others
+/// are put into `of_kernel`, at their places.
 fn look(state: &State, fds: &mut [pollfd], of_kernel: &mut Vec<pollfd>) -> usize {
     of_kernel.clear();
     let mut ready = 0;
@@ -127,8 +127,8 @@ thread_local! {
     static KERNEL_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As epoll_wait(2), of an instance that watches descriptors of the stack. None: the thread may have
-/// been cancelled.
+/// As epoll_wait(2), of an instance that watches descriptors of the stack. None: the thread may
+/// have been cancelled.
 pub(crate) fn epoll(
     epoll: c_int,
     most: usize,
@@ -143,8 +143,8 @@ pub(crate) fn epoll(
         let spent = begin.elapsed();
         let is_over = time.is_some_and(|time| spent >= time);
         let mut plan: Option<Plan> = None;
-        // A part of the room is the kernel's. Where there is room for one, it comes first each second
-        // time.
+        // A part of the room is the kernel's. Where there is room for one, it comes first each
+        // second time.
         let is_first = KERNEL_FIRST.replace(!KERNEL_FIRST.get());
         let of_kernel = match most / 2 {
             0 if !is_first && !is_over => vec![],

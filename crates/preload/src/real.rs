@@ -18,7 +18,8 @@ impl Found {
     }
 
     pub(crate) fn get(&self, name: &CStr) -> *mut c_void {
-        // Each store is of the same value, which points to what is there since the program was loaded.
+        // Each store is of the same value, which points to what is there since the program was
+        // loaded.
         let known = self.0.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -62,7 +63,8 @@ pub(crate) fn cancel() {
     CANCELLED.fetch_add(1, Ordering::Release);
 }
 
-/// Ends this thread if it was cancelled. The frames from which it unwinds must have nothing to drop.
+/// Ends this thread if it was cancelled. The frames from which it unwinds must have nothing to
+/// drop.
 #[inline(always)]
 pub(crate) fn look_for_cancellation() {
     unsafe extern "C-unwind" {

@@ -15,8 +15,8 @@ const SIGNALS: usize = 65;
 /// Bytes of the kernel's set of signals.
 const SET: usize = 8;
 
-/// A handler of the program, and the flags that it was set with. They are stored before the kernel can
-/// call [`catch`] for them: the system call between orders them.
+/// A handler of the program, and the flags that it was set with. They are stored before the kernel
+/// can call [`catch`] for them: the system call between orders them.
 struct Handler {
     function: AtomicUsize,
     flags: AtomicI32,
@@ -57,8 +57,8 @@ impl Seen {
         RAN.get().0 != self.0.0
     }
 
-    /// Whether one has run since after which a call that transfers data ends: any, where the call has
-    /// a time-out (signal(7)), otherwise one without SA_RESTART.
+    /// Whether one has run since after which a call that transfers data ends: any, where the call
+    /// has a time-out (signal(7)), otherwise one without SA_RESTART.
     pub(crate) fn ends_call(self, has_timeout: bool) -> bool {
         let (all, ending) = RAN.get();
         ending != self.0.1 || (has_timeout && all != self.0.0)
@@ -132,8 +132,8 @@ unsafe extern "C" fn catch(signal: c_int, info: *mut siginfo_t, context: *mut c_
     let of_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL);
     if inside::is_inside() && !of_fault {
         let context = context.cast::<ucontext_t>();
-        // SAFETY: the kernel gives both to a handler with SA_SIGINFO. Its mask has `SET` bytes at the
-        // beginning of `uc_sigmask`, and is the thread's when the handler returns.
+        // SAFETY: the kernel gives both to a handler with SA_SIGINFO. Its mask has `SET` bytes at
+        // the beginning of `uc_sigmask`, and is the thread's when the handler returns.
         unsafe {
             let place = (&raw mut (*context).uc_sigmask).cast::<[u8; SET]>();
             DEFERRED.set(MaybeUninit::new(Deferred { signal, info: *info, mask: *place }));

@@ -10,8 +10,8 @@ use crate::sleepers::{Cause, Wants, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, signals};
 
-/// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be woken
-/// costs as much.
+/// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be
+/// woken costs as much.
 const SPIN: Duration = Duration::from_micros(50);
 thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit::new()) };
@@ -133,8 +133,8 @@ pub(crate) fn attempt<T>(
     }
 }
 
-/// Sleeps, unless `ends` by now. A handler that runs from here on wakes the thread, also just before
-/// it sleeps.
+/// Sleeps, unless `ends` by now. A handler that runs from here on wakes the thread, also just
+/// before it sleeps.
 pub(crate) fn sleep(
     event: c_int,
     fds: &mut [pollfd],

@@ -55,8 +55,8 @@ pub(crate) fn service() -> c_int {
     SERVICE.load(Ordering::Relaxed)
 }
 
-/// The connection to the service has this descriptor from now on, or there is none (-1). The lock is
-/// held.
+/// The connection to the service has this descriptor from now on, or there is none (-1). The lock
+/// is held.
 pub(crate) fn set_service(fd: c_int) {
     HAS_ENDED.store(false, Ordering::Relaxed);
     SERVICE.store(fd, Ordering::Relaxed);
@@ -90,7 +90,8 @@ impl Sleepers {
         Sleepers { asleep: vec![], events: vec![] }
     }
 
-    /// A thread is to sleep until its cause is there, frames come, or a turn is due. None: it cannot.
+    /// A thread is to sleep until its cause is there, frames come, or a turn is due. None: it
+    /// cannot.
     pub(crate) fn add(
         &mut self,
         cause: Cause<'_>,
@@ -130,7 +131,8 @@ impl Sleepers {
         self.asleep.iter().for_each(|sleeper| signal(&sleeper.event));
     }
 
-    /// Wakes those for which one of their events is there, or their instance of epoll has something.
+    /// Wakes those for which one of their events is there, or their instance of epoll has
+    /// something.
     pub(crate) fn wake(&self, is_there: impl Fn(&Wants) -> bool, tells: impl Fn(c_int) -> bool) {
         for sleeper in &self.asleep {
             if sleeper.wants.iter().any(&is_there) || sleeper.epoll.is_some_and(&tells) {

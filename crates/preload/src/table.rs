@@ -76,8 +76,8 @@ pub(crate) fn set(fd: i32, kind: Kind) -> bool {
     true
 }
 
-/// Begins a call of the kernel: the descriptor is not taken over before [`end`]. `transfers`: the call
-/// counts as one that transfers data. False: it is no candidate any more.
+/// Begins a call of the kernel: the descriptor is not taken over before [`end`]. `transfers`: the
+/// call counts as one that transfers data. False: it is no candidate any more.
 ///
 /// Nothing does that by being dropped: a thread that is cancelled in a call of the kernel unwinds
 /// through the frames of this library, which must have nothing to drop. Its descriptor is not taken

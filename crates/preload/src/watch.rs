@@ -1,8 +1,8 @@
 //! What the helper does: it answers the other ends while the program computes.
 //!
-//! It looks now and then whether the program calls. While it does not, and none of its threads waits
-//! either, the helper sleeps until frames come, and turns. Once threads of the program have waited for
-//! long, it sleeps until they do not.
+//! It looks now and then whether the program calls. While it does not, and none of its threads
+//! waits either, the helper sleeps until frames come, and turns. Once threads of the program have
+//! waited for long, it sleeps until they do not.
 
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;

@@ -141,7 +141,17 @@ impl Running {
     /// What it says until it ends without an error.
     fn end(mut self) -> String {
         let mut said = String::new();
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let process = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        // One that hangs says nothing for ever.
+        let guard = std::thread::spawn(move || {
+            if end.recv_timeout(3 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL);
+            }
+        });
         self.out.read_to_string(&mut said).unwrap();
+        drop(ended);
+        guard.join().unwrap();
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -667,10 +667,12 @@ int main(int count, char **words) {
         const char *name;
         int (*act)(int);
     } acts[] = {
-        {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors}, {"handlers", handlers}, {"threads", threads},
+        {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
+        {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
-        {"waits-first", waits_first}, {"counts", counts}, {"pieces", pieces},
+        {"waits-first", waits_first}, {"counts", counts},
+        {"pieces", pieces},
         {"late", late}, {"looks-on", looks_on}, {"waits-on", waits_on}, {"sleeps-on", sleeps_on},
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"idles", idles},

@@ -1,4 +1,4 @@
-"""A program that knows nothing of the stack: echoes, or calls one that does, in one of several ways.
+"""A program that knows nothing of the stack: echoes, or calls one that does, in several ways.
 
 Both ends say the digest of what the caller has sent.
 """

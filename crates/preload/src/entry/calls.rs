@@ -27,9 +27,9 @@ pub(super) enum Next {
     Look,
 }
 
-/// Calls `next` until it is done, and `call`, the kernel's function, when it says so. A thread that is
-/// cancelled unwinds from here, so there is nothing to drop (see [`table::begin`]), and what `next`
-/// calls is not inlined.
+/// Calls `next` until it is done, and `call`, the kernel's function, when it says so. A thread that
+/// is cancelled unwinds from here, so there is nothing to drop (see [`table::begin`]), and what
+/// `next` calls is not inlined.
 #[inline(always)]
 pub(super) fn until_done(
     fd: c_int,
@@ -234,8 +234,8 @@ unsafe fn rest(
     mut done: usize,
     call: impl FnOnce(*mut msghdr) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: the caller has so many pieces. A message of zeros is one with nothing in it; its pieces
-    // live until the call has returned.
+    // SAFETY: the caller has so many pieces. A message of zeros is one with nothing in it; its
+    // pieces live until the call has returned.
     unsafe {
         let mut left = vec![];
         for part in std::slice::from_raw_parts(parts, count) {

@@ -37,8 +37,8 @@ fn is_plain(fd: c_int) -> bool {
     table::is_plain(fd)
 }
 
-/// As poll(2), `call` where the kernel has all. A thread that is cancelled unwinds from here, so there
-/// is nothing to drop (see [`table::begin`]).
+/// As poll(2), `call` where the kernel has all. A thread that is cancelled unwinds from here, so
+/// there is nothing to drop (see [`table::begin`]).
 #[inline(always)]
 fn serve(
     fds: &mut [pollfd],

@@ -36,8 +36,8 @@ unsafe fn send_one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -
     }
 }
 
-/// Defines functions that begin with a descriptor: those of the kernel's cost one load. The expression
-/// says what is next of those that may be the stack's.
+/// Defines functions that begin with a descriptor: those of the kernel's cost one load. The
+/// expression says what is next of those that may be the stack's.
 macro_rules! functions {
     ($($name:ident = $real:ident ($fd:ident $(, $arg:ident: $type:ty)*) $next:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -153,8 +153,8 @@ pub unsafe extern "C-unwind" fn sendmsg(
 /// Gives back the connections of all descriptors in a message (unix(7), SCM_RIGHTS).
 #[inline(never)]
 unsafe fn give_back_passed(message: *const msghdr) {
-    // SAFETY: the caller has a message that sendmsg(2) could read, and the macros stay inside of its
-    // control data.
+    // SAFETY: the caller has a message that sendmsg(2) could read, and the macros stay inside of
+    // its control data.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. }) = header.as_ref().copied() {
