@@ -12,6 +12,9 @@ use crate::state::State;
 use crate::table::{self, Kind};
 use crate::{lock, real, signals};
 
+/// A thread sleeps so long where the kernel has all, before it looks whether it was cancelled.
+const ALONE: Duration = Duration::from_millis(100);
+
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others
 /// are put into `of_kernel`, at their places.
 fn look(state: &State, fds: &mut [pollfd], of_kernel: &mut Vec<pollfd>) -> usize {
@@ -73,13 +76,15 @@ fn poll_begun(
         let spent = begin.elapsed();
         let is_over = time.is_some_and(|time| spent >= time);
         let mut plan: Option<Plan> = None;
+        let mut sleeps = false;
         let ready = lock::with(|state| {
             if let Some(event) = sleeping.take() {
                 state.woken(event);
             }
             state.turn();
             let ready = look(state, fds, &mut of_kernel);
-            if ready == 0 && !is_over && !is_first && slept.is_none() && wait.is_over() {
+            sleeps = ready == 0 && !is_over && !is_first && slept.is_none() && wait.is_over();
+            if sleeps {
                 plan = state.sleeps(Cause::Events(&wants));
             }
             ready
@@ -109,12 +114,18 @@ fn poll_begun(
             return Err(libc::EINTR);
         }
         is_first = false;
+        let left = time.map(|time| time - spent);
         let Some(Plan { fds: own, event, due }) = plan else {
+            if sleeps {
+                // The kernel has all by now.
+                let most = left.map_or(ALONE, |left| left.min(ALONE));
+                descriptor::wait(&mut of_kernel, Some(most), mask)?;
+                slept = Some(of_kernel.clone());
+            }
             std::hint::spin_loop();
             continue;
         };
         sleeping = Some(event);
-        let left = time.map(|time| time - spent);
         let most = [due, left].into_iter().flatten().min();
         let mut all = [&of_kernel[..], &own].concat();
         sleep(event, &mut all, most, mask, || seen.has_more());
@@ -143,6 +154,7 @@ pub(crate) fn epoll(
         let spent = begin.elapsed();
         let is_over = time.is_some_and(|time| spent >= time);
         let mut plan: Option<Plan> = None;
+        let mut sleeps = false;
         // A part of the room is the kernel's. Where there is room for one, it comes first each
         // second time.
         let is_first = KERNEL_FIRST.replace(!KERNEL_FIRST.get());
@@ -159,7 +171,8 @@ pub(crate) fn epoll(
             let mut told = of_kernel;
             state.epolls.without_bell(epoll, &mut told);
             told.extend(state.tell(epoll, most - told.len()));
-            if told.is_empty() && !is_over && wait.is_over() {
+            sleeps = told.is_empty() && !is_over && wait.is_over();
+            if sleeps {
                 plan = state.sleeps(Cause::Epoll(epoll));
             }
             told
@@ -177,14 +190,19 @@ pub(crate) fn epoll(
         if seen.has_more() {
             return Err(libc::EINTR);
         }
-        asks_kernel = plan.is_some();
+        asks_kernel = sleeps;
+        let left = time.map(|time| time - spent);
         let Some(Plan { mut fds, event, due }) = plan else {
+            if sleeps {
+                // The kernel has all by now.
+                let most = left.map_or(ALONE, |left| left.min(ALONE));
+                descriptor::wait(&mut [awaited(epoll)], Some(most), mask)?;
+            }
             std::hint::spin_loop();
             continue;
         };
         sleeping = Some(event);
         fds.push(awaited(epoll));
-        let left = time.map(|time| time - spent);
         let time = [due, left].into_iter().flatten().min();
         sleep(event, &mut fds, time, mask, || seen.has_more());
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use libc::{POLLIN, c_int, pollfd};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::RecvFlags;
 
 use crate::descriptor;
 use crate::table::{self, Kind};
@@ -46,9 +47,9 @@ pub(crate) fn awaited(fd: c_int) -> pollfd {
     pollfd { fd, events: POLLIN, revents: 0 }
 }
 
-/// The connection to the service, or -1; and whether it can be read, so that the service has ended.
+/// The connection to the service, or -1; and whether a thread was woken by it.
 static SERVICE: AtomicI32 = AtomicI32::new(-1);
-static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+static SPOKE: AtomicBool = AtomicBool::new(false);
 
 /// The descriptor of the connection to the service, or -1.
 pub(crate) fn service() -> c_int {
@@ -58,13 +59,20 @@ pub(crate) fn service() -> c_int {
 /// The connection to the service has this descriptor from now on, or there is none (-1). The lock
 /// is held.
 pub(crate) fn set_service(fd: c_int) {
-    HAS_ENDED.store(false, Ordering::Relaxed);
+    SPOKE.store(false, Ordering::Relaxed);
     SERVICE.store(fd, Ordering::Relaxed);
 }
 
-/// Whether a thread was woken by the end of the service. It takes the lock after it was.
+/// Whether the service has ended, where a thread was woken by its connection. The lock is held, so no
+/// answer is awaited: one that had come woke the thread as well, and is gone.
 pub(crate) fn service_has_ended() -> bool {
-    HAS_ENDED.load(Ordering::Relaxed)
+    if !SPOKE.load(Ordering::Relaxed) {
+        return false;
+    }
+    SPOKE.store(false, Ordering::Relaxed);
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let said = rustix::net::recv(descriptor::borrow(service()), &mut [0_u8; 1], flags);
+    !matches!(said, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR))
 }
 
 /// What a thread sleeps for.
@@ -161,7 +169,7 @@ impl Sleepers {
 pub(crate) fn take_signal(event: c_int, fds: &[pollfd]) {
     let service = service();
     if fds.iter().any(|polled| polled.fd == service && polled.fd >= 0 && polled.revents != 0) {
-        HAS_ENDED.store(true, Ordering::Relaxed);
+        SPOKE.store(true, Ordering::Relaxed);
     }
     if fds.iter().any(|polled| polled.fd == event && polled.revents != 0) {
         let _ = rustix::io::read(descriptor::borrow(event), &mut [0; 8]);

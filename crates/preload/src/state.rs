@@ -58,7 +58,8 @@ pub(crate) struct State {
     /// Turns so far.
     pub(crate) turns: u64,
     path: Option<PathBuf>,
-    retry: Option<Instant>,
+    /// When to ask for the service again, and why it was not there.
+    retry: Option<(Instant, String)>,
     /// Whether nothing is taken over any more, because the program ends or forks.
     pub(crate) is_ending: bool,
     pub(crate) explain: Explain,
@@ -158,8 +159,10 @@ impl State {
 
     fn engine(&mut self) -> Result<&mut Engine, String> {
         if self.engine.is_none() {
-            if self.retry.is_some_and(|retry| Instant::now() < retry) {
-                return Err("no service of the stack answers".into());
+            if let Some((retry, why)) = &self.retry
+                && Instant::now() < *retry
+            {
+                return Err(why.clone());
             }
             let path = self.path.clone().unwrap_or_default();
             match Engine::connect(&path) {
@@ -172,7 +175,7 @@ impl State {
                     self.engine = Some(engine);
                 }
                 Err(error) => {
-                    self.retry = Some(Instant::now() + RETRY);
+                    self.retry = Some((Instant::now() + RETRY, error.to_string()));
                     return Err(error.to_string());
                 }
             }
@@ -182,11 +185,9 @@ impl State {
 
     /// Takes what came, sends what is due, and wakes those who waited for it.
     pub(crate) fn turn(&mut self) {
+        self.look_for_service();
         let Some(engine) = &mut self.engine else { return };
         self.turns += 1;
-        if sleepers::service_has_ended() {
-            return self.fail("the service of the stack has ended");
-        }
         let done = engine.turn();
         for Returned { id, end, counts } in engine.take_returned() {
             let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == id);
@@ -199,6 +200,13 @@ impl State {
             self.fail(&error.to_string());
         }
         self.wake_ready();
+    }
+
+    /// Where the service has ended, all connections go back.
+    pub(crate) fn look_for_service(&mut self) {
+        if self.engine.is_some() && sleepers::service_has_ended() {
+            self.fail("the service of the stack has ended");
+        }
     }
 
     /// Reads. None: the kernel has the connection.
@@ -427,6 +435,6 @@ impl State {
         self.release_all(why, |_| false);
         self.drop_engine();
         self.wake_ready();
-        self.retry = Some(Instant::now() + RETRY);
+        self.retry = Some((Instant::now() + RETRY, why.to_owned()));
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use crate::helper::{Helper, Shared};
-use crate::sleepers::{Cause, Plan, awaited, service, service_has_ended, take_signal};
+use crate::sleepers::{Cause, Plan, awaited, service, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock};
 
@@ -59,9 +59,7 @@ fn run(shared: &Shared) {
 }
 
 fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
-    if service_has_ended() {
-        state.turn();
-    }
+    state.look_for_service();
     if !state.has_connections() {
         return rest(state);
     }
