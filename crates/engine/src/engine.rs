@@ -118,6 +118,7 @@ impl Engine {
         let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
         let stream = UnixStream::connect(path).map_err(no_service)?;
         let stream = UnixStream::from(aside(stream.into()));
+        lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;
         let Answer::Welcome { chunk, receive: room, inlet } = expect(answer)? else {
             return Err(unexpected());

@@ -1,5 +1,5 @@
-//! What a program and the service tell each other ([`loopscope_unix_lines`]): when the program has
-//! connected, the service says [`Answer::Welcome`]; then each request has one answer.
+//! What a program and the service tell each other ([`loopscope_unix_lines`]): each request has one
+//! answer.
 
 use std::net::SocketAddr;
 
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
+    /// Be a program of the service, with devices. It comes first, and once.
+    Begin,
     /// Take the connection of a socket over, whose descriptor comes with it.
     Take {
         /// Bytes that the program may write before they are acknowledged.

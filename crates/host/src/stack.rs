@@ -92,7 +92,7 @@ fn start_keeper(stream: UnixStream) -> anyhow::Result<Child> {
 }
 
 fn complain(why: &str) {
-    eprintln!("loopscope-host: a connection was not given back: {why}");
+    eprintln!("loopscope-host: {why}");
 }
 
 /// The folder of the socket, which is removed if it was made, and nothing else is in it.

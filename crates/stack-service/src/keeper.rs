@@ -22,7 +22,7 @@ use loopscope_unix_lines::{receive, send};
 use serde::{Deserialize, Serialize};
 
 use crate::error::MachineError;
-use crate::undo::{Failed, advance, delete};
+use crate::undo::{Failed, advance, delete, not_given_back};
 
 /// What the keeper is told. Connections and programs have numbers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl Left {
             let flow = held.flow;
             let inlet = self.programs.get(&held.program).and_then(|(_, inlet)| inlet.as_ref());
             if let Err(error) = held.give_back(inlet) {
-                failed(&format!("{} from {}: {error}", flow.to, flow.from));
+                failed(&not_given_back(&flow, &error));
             }
         }
         for (near, inlet) in self.programs.into_values() {

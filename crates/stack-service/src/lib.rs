@@ -11,6 +11,7 @@ mod keeper;
 mod machine;
 mod program;
 mod service;
+mod spare;
 mod undo;
 
 pub use error::MachineError;

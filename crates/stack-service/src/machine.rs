@@ -85,7 +85,6 @@ impl Machine {
 
     /// Makes the devices of the program with this number, and its socket.
     pub(crate) fn devices(&self, program: u64) -> Result<(Devices, Bound), MachineError> {
-        let kernel = &mut *self.kernel();
         // No other service has these names, of at most 15 characters.
         let (service, number) = (process::id(), program % (1 << 20));
         let [near, far] = ["lsn", "lsf"].map(|kind| format!("{kind}{service:x}.{number:x}"));
@@ -111,7 +110,7 @@ impl Machine {
         };
         let (own, far, ready) = make().map_err(MachineError::Devices)?;
         // From here on what the program sends is looked at.
-        let installed = kernel.diversion.add(&own)?;
+        let installed = self.kernel().diversion.add(&own)?;
         netlink.make(ready).map_err(MachineError::Devices)?;
         let bound = Bound::open(far.index, LARGEST, ROOM)?;
         let redirect = Redirect::attach(far.index, bound.socket.as_fd());

@@ -12,7 +12,7 @@ use loopscope_takeover::{Frozen, Kept, Taken};
 
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, MARK, Machine};
-use crate::undo::advance;
+use crate::undo::{advance, not_given_back};
 
 /// Bytes of a ring at most.
 const MOST: usize = 1 << 24;
@@ -64,7 +64,9 @@ impl Program {
 
     /// Does what the program asks for.
     pub(crate) fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
+        let refused = |why: &str| Err(MachineError::Refused(why.to_owned()));
         let done = match request {
+            Request::Begin => refused("it has devices already"),
             Request::Take { send, receive } => self.take(files, send, receive),
             Request::GiveBack { connection } => self.give_back(connection),
             Request::Forget { connection } => self.forget(connection),
@@ -186,7 +188,7 @@ impl Program {
             };
             let done = back().and_then(|()| self.machine.forget(diverted).map(drop));
             if let Err(error) = done {
-                failed.push(format!("{} from {}: {error}", flow.to, flow.from));
+                failed.push(not_given_back(&flow, &error));
             }
         }
         if self.devices.take().is_some()

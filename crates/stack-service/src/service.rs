@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_unix_lines::{accept, receive, send};
@@ -17,10 +18,13 @@ use crate::error::MachineError;
 use crate::keeper::Keeper;
 use crate::machine::Machine;
 use crate::program::Program;
+use crate::spare::Spare;
 use crate::undo::Failed;
 
 /// Programs at once. Each has three devices and 5 MB of memory.
 const MOST: usize = 256;
+/// Who has connected asks for devices within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The service of a network namespace.
 pub struct Service {
@@ -28,6 +32,7 @@ pub struct Service {
     path: PathBuf,
     machine: Arc<Machine>,
     programs: Arc<Programs>,
+    spare: Arc<Spare>,
 }
 
 /// With the connections by which they ask.
@@ -44,6 +49,7 @@ impl Service {
     /// The kernel lacks what is needed, or the path is taken.
     pub fn listen(path: &Path, keeper: Option<UnixStream>) -> Result<Service, MachineError> {
         let machine = Arc::new(Machine::new(Keeper::new(keeper))?);
+        let spare = Arc::new(Spare::new(Arc::clone(&machine)));
         let system = |what| move |source| MachineError::System { what, source };
         if UnixStream::connect(path).is_ok() {
             let source = io::Error::from(io::ErrorKind::AddrInUse);
@@ -57,7 +63,8 @@ impl Service {
         let listener = UnixListener::bind(path).map_err(system("cannot listen"))?;
         fs::set_permissions(path, Permissions::from_mode(0o666))
             .map_err(system("cannot let programs of other users connect"))?;
-        Ok(Service { listener, path: path.into(), machine, programs: Arc::default() })
+        let programs = Arc::default();
+        Ok(Service { listener, path: path.into(), machine, programs, spare })
     }
 
     /// Serves programs until there is something to read from a descriptor. Then it gives all
@@ -66,7 +73,9 @@ impl Service {
     /// # Errors
     /// No program can connect any more.
     pub fn serve(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
+        self.spare.make(failed);
         let served = self.accept(until, failed);
+        self.spare.end().iter().for_each(|why| failed(why));
         for (program, stream) in std::mem::take(&mut *lock(&self.programs)) {
             // From here on it is answered nothing. That it fails means that it has gone.
             let _ = stream.shutdown(Shutdown::Both);
@@ -77,9 +86,18 @@ impl Service {
     }
 
     fn accept(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
+        let connected = Arc::new(());
         while let Some(stream) = accept(&self.listener, &until)? {
-            let (machine, programs) = (Arc::clone(&self.machine), Arc::clone(&self.programs));
-            let serve = move || serve_one(&stream, machine, &programs, failed);
+            let (spare, programs) = (Arc::clone(&self.spare), Arc::clone(&self.programs));
+            let one = Arc::clone(&connected);
+            if Arc::strong_count(&connected) > MOST + 1 {
+                refuse(&stream, format!("{MOST} programs have connections by the stack already"));
+                continue;
+            }
+            let serve = move || {
+                serve_one(&stream, &spare, &programs, failed);
+                drop(one);
+            };
             thread::Builder::new().name("program".into()).spawn(serve)?;
         }
         Ok(())
@@ -92,24 +110,37 @@ impl Drop for Service {
     }
 }
 
+fn refuse(stream: &UnixStream, why: String) {
+    // That it fails means that the program has ended.
+    let _ = send(stream, &Answer::Refused(why), &[]);
+}
+
+/// Whether the program asks for devices. Others only look whether there is a service.
+fn begins(stream: &UnixStream) -> io::Result<bool> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let begins = matches!(receive(stream)?, Some((Request::Begin, _)));
+    stream.set_read_timeout(None)?;
+    Ok(begins)
+}
+
 /// Serves a program until it ends.
-fn serve_one(stream: &UnixStream, machine: Arc<Machine>, programs: &Programs, failed: Failed) {
-    let refuse = |why: String| _ = send(stream, &Answer::Refused(why), &[]);
-    if lock(programs).len() >= MOST {
-        return refuse(format!("{MOST} programs have connections by the stack already"));
+fn serve_one(stream: &UnixStream, spare: &Arc<Spare>, programs: &Programs, failed: Failed) {
+    if !begins(stream).unwrap_or(false) {
+        return;
     }
-    let made = Program::new(machine).and_then(|made| {
+    let made = spare.take().and_then(|made| {
         let stream = stream.try_clone().map_err(MachineError::Devices)?;
         Ok((made, stream))
     });
     let ((program, welcome), other) = match made {
         Ok(made) => made,
-        Err(error) => return refuse(error.to_string()),
+        Err(error) => return refuse(stream, error.to_string()),
     };
     let program = Arc::new(Mutex::new(program));
     lock(programs).push((Arc::clone(&program), other));
     // A program that does not keep to the protocol is like one that has ended.
     if send(stream, &welcome.answer, &welcome.files()).is_ok() {
+        spare.make(failed);
         while let Ok(Some((request, files))) = receive::<Request>(stream) {
             let reply = lock(&program).answer(request, files);
             if send(stream, &reply.answer, &reply.files()).is_err() {

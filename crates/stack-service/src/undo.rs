@@ -12,8 +12,13 @@ use crate::error::MachineError;
 
 const ETHERNET: usize = 14;
 
-/// Told of each connection that could not be given back, and why.
+/// Told of what could not be done, and why.
 pub type Failed = fn(&str);
+
+/// Says that the kernel does not have a connection again.
+pub(crate) fn not_given_back(flow: &Flow, error: &MachineError) -> String {
+    format!("a connection was not given back: {} from {}: {error}", flow.to, flow.from)
+}
 
 /// Advances a frozen socket, which the kernel then goes on with.
 pub(crate) fn advance(

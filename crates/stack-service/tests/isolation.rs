@@ -29,6 +29,7 @@ struct Hostile {
 impl Hostile {
     fn connect(serving: &Serving) -> Hostile {
         let stream = UnixStream::connect(serving.at()).unwrap();
+        send(&stream, &Request::Begin, &[]).unwrap();
         let (answer, files) = receive(&stream).unwrap().unwrap();
         let Answer::Welcome { chunk, receive, inlet } = answer else { panic!("{answer:?}") };
         let [socket, memory, tap]: [OwnedFd; 3] = files.try_into().unwrap();

@@ -24,7 +24,9 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
-use world::{Machine, OTHER, PATIENCE, Serving, devices, failed, network, read_to_end};
+use world::{
+    Machine, OTHER, PATIENCE, Serving, devices, failed, network, read_to_end, wait_for_devices,
+};
 
 const NOBODY: u32 = 65534;
 /// Until the other end has seen the end of the stream of a program that was killed.
@@ -270,10 +272,7 @@ fn a_program_that_is_killed_leaves_its_streams_in_order() {
             }
         }
         assert!(connected == tries() && whole > 0, "{connected} {whole}");
-        let begin = Instant::now();
-        while devices() != before {
-            assert!(begin.elapsed() < PATIENCE, "{:?} are left", devices());
-        }
+        wait_for_devices(&before);
         assert_eq!(failed(), Vec::<String>::new());
         drop(others.machine);
     });

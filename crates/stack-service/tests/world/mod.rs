@@ -179,6 +179,19 @@ impl Drop for Serving {
     }
 }
 
+/// Waits until the devices are these, and those that the service has ready for the next program.
+pub fn wait_for_devices(before: &[String]) {
+    let begin = Instant::now();
+    let is_spare = |name: &String| ["lsn", "lsf", "lsi"].iter().any(|kind| name.starts_with(kind));
+    loop {
+        let (spare, others): (Vec<String>, _) = devices().into_iter().partition(is_spare);
+        if spare.len() == 3 && others == before {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{spare:?} and {others:?} are there");
+    }
+}
+
 /// The devices of this network namespace, and whether a program is on them.
 pub fn devices() -> Vec<String> {
     let shown = run("ip", "-o link");

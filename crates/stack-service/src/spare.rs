@@ -1,0 +1,72 @@
+//! Devices for the next program, made before it asks: to make them takes some 40 ms, for which its
+//! first connection would stand still.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::error::MachineError;
+use crate::machine::Machine;
+use crate::program::{Program, Reply};
+use crate::undo::Failed;
+
+/// A program that nobody is yet, and what it will be told.
+pub(crate) struct Spare {
+    machine: Arc<Machine>,
+    next: Mutex<Next>,
+}
+
+enum Next {
+    Missing,
+    Ready(Box<(Program, Reply)>),
+    /// The service ends.
+    Ended,
+}
+
+impl Spare {
+    pub(crate) fn new(machine: Arc<Machine>) -> Spare {
+        Spare { machine, next: Mutex::new(Next::Missing) }
+    }
+
+    /// The program that is ready, or a new one. It waits for one that is being made.
+    pub(crate) fn take(&self) -> Result<(Program, Reply), MachineError> {
+        let mut next = self.next();
+        match std::mem::replace(&mut *next, Next::Missing) {
+            Next::Ready(made) => Ok(*made),
+            Next::Missing => Program::new(Arc::clone(&self.machine)),
+            Next::Ended => {
+                *next = Next::Ended;
+                Err(MachineError::Refused("the service of the stack ends".into()))
+            }
+        }
+    }
+
+    /// Starts to make one, if none is ready.
+    pub(crate) fn make(self: &Arc<Self>, failed: Failed) {
+        let spare = Arc::clone(self);
+        let make = move || {
+            let mut next = spare.next();
+            if matches!(*next, Next::Missing) {
+                match Program::new(Arc::clone(&spare.machine)) {
+                    Ok(made) => *next = Next::Ready(Box::new(made)),
+                    Err(error) => failed(&format!("no devices for the next program: {error}")),
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("spare".into()).spawn(make) {
+            failed(&format!("no devices for the next program: {error}"));
+        }
+    }
+
+    /// No program is made from now on. Removes the devices of the one that is ready; what could not
+    /// be undone.
+    pub(crate) fn end(&self) -> Vec<String> {
+        match std::mem::replace(&mut *self.next(), Next::Ended) {
+            Next::Ready(mut made) => made.0.return_all(),
+            Next::Missing | Next::Ended => vec![],
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
