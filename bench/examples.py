@@ -11,9 +11,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def example(name: str, crate: str = "loopscope-clocksync") -> Path:
     """One of a crate's, built."""
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", crate]
-    command += ["--example", name, "--message-format=json"]
-    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    artifacts = map(json.loads, built.stdout.splitlines())
+    command = ["-p", crate, "--example", name, "--message-format=json"]
+    artifacts = map(json.loads, build(*command).splitlines())
     [program] = [made["executable"] for made in artifacts if made.get("executable")]
     return Path(program)
+
+
+def build(*words: str) -> str:
+    """What `cargo build` says, in an optimised build."""
+    command = ["cargo", "build", "--release", "--locked", "--quiet", *words]
+    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return built.stdout

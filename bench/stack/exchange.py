@@ -10,40 +10,48 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from examples import example
+from examples import build, example
 from figures import in_turns
 from targets import spread
 
 ROUNDS = 9
 ROUND_TRIPS = 20_000
 MEGABYTES = 500
-ROUND_TRIP_KINDS = ("blocking", "spinning", "stack")
-BULK_KINDS = ("blocking-bulk", "unsegmented-bulk", "stack-bulk")
+KERNEL = ("blocking", "spinning")
+STACK = ("stack", "unmodified", "unmodified-spin", "unmodified-block")
+KERNEL_BULK = ("blocking-bulk", "unsegmented-bulk")
+STACK_BULK = ("stack-bulk", "unmodified-bulk")
 Values = Mapping[str, Mapping[str, list[float]]]
 
 
 def round_trips() -> dict[str, Any]:
     """By kind: percentiles of µs and CPU time; of the stack's, their ratios to the kernel's."""
-    found = _measured("stack-round-trip", ROUND_TRIP_KINDS, ROUND_TRIPS)
-    values: Values = found.pop("values", {})
-    found["kinds"] = {kind: _spreads(values[kind]) for kind in values}
-    found["ratios"] = {
-        kind: {part: _ratio(values, kind, part) for part in ("p50_us", "p999_us")}
-        for kind in ("blocking", "spinning")
-        if {kind, "stack"} <= values.keys()
-    }
-    return found
+    found = _measured("stack-round-trip", KERNEL + STACK, ROUND_TRIPS)
+    return _compared(found, (STACK, KERNEL), ("p50_us", "p999_us"))
 
 
 def bulk() -> dict[str, Any]:
     """By kind: Gbit/s, and how many processors both ends took; the stack's ratios."""
-    found = _measured("stack-bulk", BULK_KINDS, MEGABYTES)
+    found = _measured("stack-bulk", KERNEL_BULK + STACK_BULK, MEGABYTES)
+    return _compared(found, (STACK_BULK, KERNEL_BULK), ("gbit_per_s",))
+
+
+def _compared(
+    found: dict[str, Any], kinds: tuple[tuple[str, ...], tuple[str, ...]], parts: tuple[str, ...]
+) -> dict[str, Any]:
+    """The spreads by kind, and the ratios of the stack's kinds to the kernel's of the same round."""
     values: Values = found.pop("values", {})
-    found["kinds"] = {kind: _spreads(values[kind]) for kind in values}
+    found["kinds"] = {
+        kind: {part: spread(each) for part, each in measured.items()}
+        for kind, measured in values.items()
+    }
+    stack, kernel = ([kind for kind in some if kind in values] for some in kinds)
     found["ratios"] = {
-        kind: {"gbit_per_s": _ratio(values, kind, "gbit_per_s", "stack-bulk")}
-        for kind in ("blocking-bulk", "unsegmented-bulk")
-        if {kind, "stack-bulk"} <= values.keys()
+        kind: {
+            other: {part: _ratio(values[kind][part], values[other][part]) for part in parts}
+            for other in kernel
+        }
+        for kind in stack
     }
     return found
 
@@ -51,6 +59,7 @@ def bulk() -> dict[str, Any]:
 def _measured(figure: str, kinds: tuple[str, ...], count: int) -> dict[str, Any]:
     if os.geteuid() != 0:
         return {"skipped": "network namespaces and programs on devices need root"}
+    build("-p", "loopscope-preload")
     program = example("exchange", "loopscope-stack-service")
     return in_turns(figure, ROUNDS, {kind: partial(_once, program, kind, count) for kind in kinds})
 
@@ -65,11 +74,5 @@ def _once(program: Path, kind: str, count: int) -> dict[str, float]:
     return found
 
 
-def _spreads(values: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:
-    return {part: spread(each) for part, each in values.items()}
-
-
-def _ratio(values: Values, kind: str, part: str, stack: str = "stack") -> dict[str, float]:
-    """The stack's by another's of the same round."""
-    pairs = zip(values[stack][part], values[kind][part], strict=False)
-    return spread([mine / its for mine, its in pairs])
+def _ratio(mine: list[float], its: list[float]) -> dict[str, float]:
+    return spread([one / other for one, other in zip(mine, its, strict=False)])

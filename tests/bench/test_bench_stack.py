@@ -27,7 +27,7 @@ def test_a_round_trip_is_compared_within_its_round(monkeypatch: MonkeyPatch) -> 
     }
     _answers(monkeypatch, values)
     found = stack.exchange.round_trips()
-    assert found["ratios"]["blocking"]["p50_us"] == {"median": 0.18, "min": 0.16, "max": 0.2}
+    assert found["ratios"]["stack"]["blocking"]["p50_us"] == {"median": 0.18, "min": 0.16, "max": 0.2}
     assert verdicts(rows(stack.table.PARTS, {"stack-round-trip": found})) == {
         "64 B there and back over TCP, stack: p50 of stack": "met",
         "64 B there and back over TCP, stack: p99.9 of stack": "MISSED",
@@ -43,9 +43,9 @@ def test_a_stream_is_judged_by_the_kernel_without_offload_alone(monkeypatch: Mon
     }
     _answers(monkeypatch, values)
     found = stack.exchange.bulk()
-    assert found["ratios"]["unsegmented-bulk"]["gbit_per_s"]["median"] == 1.25
+    assert found["ratios"]["stack-bulk"]["unsegmented-bulk"]["gbit_per_s"]["median"] == 1.25
     assert verdicts(rows(stack.table.PARTS, {"stack-bulk": found})) == {
-        "one stream, unsegmented-bulk": "met"
+        "one stream, stack-bulk: stack-bulk": "met"
     }
 
 

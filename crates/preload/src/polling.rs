@@ -15,6 +15,10 @@ use crate::{lock, real, signals};
 /// A thread sleeps so long where the kernel has all, before it looks whether it was cancelled.
 const ALONE: Duration = Duration::from_millis(100);
 
+/// A thread that looks asks the kernel for its descriptors once in so many turns. An odd number: where
+/// there is room for one event, only each second turn asks it.
+const TURNS: u32 = 15;
+
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others
 /// are put into `of_kernel`, at their places.
 fn look(state: &State, fds: &mut [pollfd], of_kernel: &mut Vec<pollfd>) -> usize {
@@ -68,10 +72,10 @@ fn poll_begun(
         .map(|polled| Wants { fd: polled.fd, events: polled.events })
         .collect();
     let mut of_kernel = vec![];
-    let (begin, mut wait) = (Instant::now(), Look::new());
+    let (begin, mut wait) = (Instant::now(), Look::new(mask.is_some()));
     let mut sleeping: Option<c_int> = None;
     let mut slept: Option<Vec<pollfd>> = None;
-    let mut is_first = true;
+    let mut turns = 0_u32;
     loop {
         let spent = begin.elapsed();
         let is_over = time.is_some_and(|time| spent >= time);
@@ -83,7 +87,7 @@ fn poll_begun(
             }
             state.turn();
             let ready = look(state, fds, &mut of_kernel);
-            sleeps = ready == 0 && !is_over && !is_first && slept.is_none() && wait.is_over();
+            sleeps = ready == 0 && !is_over && turns > 0 && slept.is_none() && wait.is_over();
             if sleeps {
                 plan = state.sleeps(Cause::Events(&wants));
             }
@@ -97,7 +101,9 @@ fn poll_begun(
                     of_kernel.revents = found.revents;
                 }
             }
-        } else if (ready > 0 || is_first || is_over) && of_kernel.iter().any(|of| of.fd >= 0) {
+        } else if (ready > 0 || turns.is_multiple_of(TURNS) || is_over)
+            && of_kernel.iter().any(|of| of.fd >= 0)
+        {
             descriptor::wait(&mut of_kernel, Some(Duration::ZERO), None)?;
         }
         let ready = merge(fds, &of_kernel);
@@ -113,7 +119,7 @@ fn poll_begun(
         if seen.has_more() {
             return Err(libc::EINTR);
         }
-        is_first = false;
+        turns = turns.wrapping_add(1);
         let left = time.map(|time| time - spent);
         let Some(Plan { fds: own, event, due }) = plan else {
             if sleeps {
@@ -147,9 +153,9 @@ pub(crate) fn epoll(
     mask: Option<&sigset_t>,
 ) -> Result<Option<Vec<Control>>, c_int> {
     let (seen, cancelled) = (signals::seen(), real::cancelled());
-    let (begin, mut wait) = (Instant::now(), Look::new());
+    let (begin, mut wait) = (Instant::now(), Look::new(mask.is_some()));
     let mut sleeping: Option<c_int> = None;
-    let mut asks_kernel = true;
+    let (mut asks_kernel, mut turns) = (true, 0_u32);
     loop {
         let spent = begin.elapsed();
         let is_over = time.is_some_and(|time| spent >= time);
@@ -190,7 +196,8 @@ pub(crate) fn epoll(
         if seen.has_more() {
             return Err(libc::EINTR);
         }
-        asks_kernel = sleeps;
+        turns = turns.wrapping_add(1);
+        asks_kernel = sleeps || turns.is_multiple_of(TURNS);
         let left = time.map(|time| time - spent);
         let Some(Plan { mut fds, event, due }) = plan else {
             if sleeps {

@@ -1,11 +1,12 @@
 //! Waiting: a short time with turns, then asleep until a frame comes or another thread says so.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::habit::Habit;
+use crate::habit::{Habit, Receive};
 use crate::sleepers::{Cause, Wants, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, signals};
@@ -17,29 +18,47 @@ thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit::new()) };
 }
 
+/// How threads wait. It is set before any connection is taken over.
+static RECEIVE: AtomicU8 = AtomicU8::new(Receive::Adaptive as u8);
+
+/// Threads wait so from now on.
+pub(crate) fn set_receive(receive: Receive) {
+    RECEIVE.store(receive as u8, Ordering::Relaxed);
+}
+
 /// A wait that may begin with a look.
 #[derive(Debug)]
 pub(crate) struct Look {
+    receive: Receive,
     began: Option<Instant>,
     looks: bool,
 }
 
 impl Look {
-    pub(crate) fn new() -> Look {
-        Look { began: None, looks: true }
+    /// `has_mask`: the thread waits with another mask of signals, which it has while it sleeps. It
+    /// must sleep at some time, so that these come.
+    pub(crate) fn new(has_mask: bool) -> Look {
+        let receive = match RECEIVE.load(Ordering::Relaxed) {
+            word if word == Receive::Block as u8 => Receive::Block,
+            word if word == Receive::Spin as u8 && !has_mask => Receive::Spin,
+            _ => Receive::Adaptive,
+        };
+        Look { receive, began: None, looks: true }
     }
 
     /// Whether the thread has to sleep now.
     pub(crate) fn is_over(&mut self) -> bool {
         if self.began.is_none() {
             self.began = Some(Instant::now());
-            let mut habit = HABIT.get();
-            self.looks = habit.begin();
-            HABIT.set(habit);
+            self.looks = match self.receive {
+                Receive::Spin => true,
+                Receive::Block => false,
+                Receive::Adaptive => habit(Habit::begin),
+            };
         }
-        let is_over = self.looks && self.spent() >= SPIN;
-        if is_over {
-            self.looked(false);
+        if self.looks && self.receive == Receive::Adaptive && self.spent() >= SPIN {
+            self.looks = false;
+            habit(|habit| habit.looked(false));
         }
         !self.looks
     }
@@ -50,18 +69,19 @@ impl Look {
     }
 
     /// What the thread waited for is there.
-    pub(crate) fn end(mut self) {
+    pub(crate) fn end(self) {
         if self.began.is_some() && self.looks {
-            self.looked(true);
+            habit(|habit| habit.looked(true));
         }
     }
+}
 
-    fn looked(&mut self, helped: bool) {
-        self.looks = false;
-        let mut habit = HABIT.get();
-        habit.looked(helped);
-        HABIT.set(habit);
-    }
+/// Does something to the habit of this thread.
+fn habit<T>(act: impl FnOnce(&mut Habit) -> T) -> T {
+    let mut habit = HABIT.get();
+    let result = act(&mut habit);
+    HABIT.set(habit);
+    result
 }
 
 /// What an attempt came to.
@@ -91,7 +111,7 @@ pub(crate) fn attempt<T>(
     mut act: impl FnMut(&mut State) -> Step<T>,
 ) -> Result<T, Stop> {
     let (seen, cancelled) = (signals::seen(), real::cancelled());
-    let mut look = Look::new();
+    let mut look = Look::new(false);
     let mut sleeping: Option<c_int> = None;
     loop {
         let spent = look.spent();

@@ -12,8 +12,10 @@ use loopscope_stack::{Connection, End, Id};
 use crate::descriptor::{self, Control};
 use crate::epolls::{Epolls, Status};
 use crate::explain::Explain;
+use crate::habit::Receive;
 use crate::helper::Helper;
 use crate::options::events;
+use crate::sleep::set_receive;
 use crate::sleepers;
 use crate::sleepers::{Cause, Plan, Sleepers};
 use crate::table::{self, Kind};
@@ -58,6 +60,8 @@ pub(crate) struct State {
     /// Turns so far.
     pub(crate) turns: u64,
     path: Option<PathBuf>,
+    /// Why nothing is taken over, where the environment says what it must not.
+    unreadable: Option<String>,
     /// When to ask for the service again, and why it was not there.
     retry: Option<(Instant, String)>,
     /// Whether nothing is taken over any more, because the program ends or forks.
@@ -76,6 +80,7 @@ impl State {
             sleepers: Sleepers::new(),
             turns: 0,
             path: None,
+            unreadable: None,
             retry: None,
             is_ending: false,
             explain: Explain::new(),
@@ -90,6 +95,11 @@ impl State {
         if is_first {
             let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
             self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
+            let receive = std::env::var("LOOPSCOPE_STACK_RECEIVE").unwrap_or_default();
+            match Receive::parse(&receive) {
+                Ok(receive) => set_receive(receive),
+                Err(why) => self.unreadable = Some(why),
+            }
             self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
         }
         self.explain.opened(fd);
@@ -123,6 +133,9 @@ impl State {
         }
         if descriptor::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) != Some(1) {
             return Err("SO_RCVLOWAT is set".into());
+        }
+        if let Some(why) = &self.unreadable {
+            return Err(why.clone());
         }
         let engine = self.engine()?;
         let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {

@@ -6,7 +6,7 @@ mod habit;
 #[path = "../src/options.rs"]
 mod options;
 
-use habit::Habit;
+use habit::{Habit, Receive};
 use options::{How, Way, control, events, forbids, is_told, receiving, sending, setting};
 
 #[test]
@@ -32,6 +32,20 @@ fn a_thread_that_looks_in_vain_looks_ever_less_often() {
     habit.looked(false);
     let without = (0..).take_while(|_| !habit.begin()).count();
     assert!((1..10).contains(&without), "{without} waits without a look");
+}
+
+#[test]
+fn the_environment_says_how_threads_wait() {
+    for (word, receive) in [
+        ("", Receive::Adaptive),
+        ("adaptive", Receive::Adaptive),
+        ("spin", Receive::Spin),
+        ("block", Receive::Block),
+    ] {
+        assert_eq!(Receive::parse(word), Ok(receive));
+    }
+    let wrong = Receive::parse("Spin").unwrap_err();
+    assert_eq!(wrong, r#"LOOPSCOPE_STACK_RECEIVE is "Spin", and not adaptive, spin or block"#);
 }
 
 #[test]

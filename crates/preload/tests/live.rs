@@ -53,6 +53,8 @@ fn talk() -> &'static Path {
 
 /// Two machines; each may have a service.
 struct World {
+    /// How threads wait.
+    receive: &'static str,
     machine: Machine,
     here: Option<Serving>,
     there: Option<Serving>,
@@ -72,7 +74,7 @@ impl World {
         let machine = network();
         let here = services.then(Serving::start);
         let there = services.then(|| machine.run(Serving::start));
-        World { machine, here, there, folder: tempfile::tempdir().unwrap() }
+        World { receive: "adaptive", machine, here, there, folder: tempfile::tempdir().unwrap() }
     }
 
     fn explain(&self, at: At) -> PathBuf {
@@ -98,6 +100,7 @@ impl World {
             command
                 .env("LD_PRELOAD", library())
                 .env("LOOPSCOPE_STACK", path)
+                .env("LOOPSCOPE_STACK_RECEIVE", self.receive)
                 .env("LOOPSCOPE_STACK_EXPLAIN", self.explain(at));
         }
         let mut spawn = || command.spawn().expect("it starts");
@@ -209,6 +212,31 @@ fn pair_is_accelerated(world: &World, preload: [bool; 2]) {
     for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, preload)| *preload) {
         assert_accelerated(&world.connection(at));
     }
+}
+
+#[test]
+fn threads_wait_as_they_are_told() {
+    in_thread(|| {
+        let mut world = World::make(true);
+        for receive in ["spin", "block", "adaptive"] {
+            world.receive = receive;
+            let [said, _] = pair(&world, [true, false], "echo", "mixes");
+            assert_eq!((&said[..], &world.connection(Here)["accelerated"]), ("fine", &true.into()));
+            std::fs::remove_file(world.explain(Here)).unwrap();
+            // Either has to be taken off its processor while it looks.
+            pair(&world, [true, true], "echo", "trips 300 64");
+            pair_is_accelerated(&world, [true, true]);
+            let [said, _] = pair(&world, [true, false], "errors-peer", "errors");
+            assert_eq!(said, "fine");
+            for at in [Here, There] {
+                std::fs::remove_file(world.explain(at)).unwrap();
+            }
+        }
+        world.receive = "now and then";
+        pair(&world, [true, true], "echo", "trips 300 64");
+        let why = r#"LOOPSCOPE_STACK_RECEIVE is "now and then", and not adaptive, spin or block"#;
+        assert_eq!(world.connection(Here)["why"], why);
+    });
 }
 
 /// Prints the times of both, in turn.

@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -242,6 +244,39 @@ static int errors(int fd) {
     usleep(50000);
     expect(recv(fd, buffer, 4, MSG_PEEK) == 4 && !memcmp(buffer, "peek", 4), "MSG_PEEK");
     expect(recv(fd, buffer, 4, 0) == 4 && !memcmp(buffer, "peek", 4), "what was peeked");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* A descriptor of the kernel has something to tell while the connection has not. */
+static int mixes(int fd) {
+    warm(fd);
+    for (int i = 0; i < 10; i++) {
+        int timer = timerfd_create(CLOCK_MONOTONIC, 0), epoll = epoll_create1(0);
+        struct itimerspec soon = {{0, 0}, {0, 20000000}};
+        struct pollfd polled[2] = {{fd, POLLIN, 0}, {timer, POLLIN, 0}};
+        timerfd_settime(timer, 0, &soon, NULL);
+        expect(poll(polled, 2, 5000) == 1 && polled[1].revents == POLLIN, "poll of a timer");
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        FD_SET(timer, &set);
+        struct timeval most = {5, 0};
+        timerfd_settime(timer, 0, &soon, NULL);
+        expect(select(timer + 1, &set, NULL, NULL, &most) == 1 && FD_ISSET(timer, &set),
+               "select of a timer");
+        struct epoll_event told[2], of_timer = {EPOLLIN, {.fd = timer}}, of_fd = {EPOLLIN, {.fd = fd}};
+        expect(epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &of_timer) == 0, "epoll_ctl of a timer");
+        expect(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &of_fd) == 0, "epoll_ctl");
+        for (int room = 1; room <= 2; room++) {
+            timerfd_settime(timer, 0, &soon, NULL);
+            expect(epoll_wait(epoll, told, room, 5000) == 1, "epoll_wait");
+            expect(told->data.fd == timer && told->events == EPOLLIN, "epoll of a timer");
+        }
+        close(timer);
+        close(epoll);
+    }
     warm(fd);
     puts("fine");
     return 0;
@@ -667,7 +702,7 @@ int main(int count, char **words) {
         const char *name;
         int (*act)(int);
     } acts[] = {
-        {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
+        {"mixes", mixes}, {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
         {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},

@@ -4,13 +4,15 @@
 //! `exchange KIND ROUND_TRIPS` has 64 bytes go back and forth, `exchange KIND-bulk MEGABYTES` sends
 //! a stream one way. KIND: `blocking` (the kernel's sockets, which sleep), `spinning` (the kernel's,
 //! asked until there is something), `unsegmented` (blocking ones, whose devices get segments one by
-//! one) or `stack`.
+//! one), `stack` (both ends use the engine, and look until there is something), or `unmodified`,
+//! `unmodified-spin` and `unmodified-block`: the program of `blocking`, at both ends under the
+//! library of crates/preload, which waits so. That has to be built before.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -82,7 +84,7 @@ const HELD: &str = "the other end has not closed it";
 
 /// Starts a service in the network namespace of this thread; where it listens.
 fn serve(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("exchange-{}-{name}", std::process::id()));
+    let path = temporary(name);
     let service = Service::listen(&path, None).expect("a service can be there (as root)");
     let (until, end) = nix::unistd::pipe().expect("there are descriptors");
     std::thread::spawn(move || {
@@ -91,6 +93,10 @@ fn serve(name: &str) -> PathBuf {
         service.serve(until, |why| eprintln!("{why}")).expect("it serves");
     });
     path
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("exchange-{}-{name}", std::process::id()))
 }
 
 fn or_none(result: std::io::Result<usize>) -> usize {
@@ -116,10 +122,12 @@ struct Measured {
 }
 
 impl Exchange {
-    fn run(self, end: &mut End) -> Measured {
+    /// `clock` counts the time of processors.
+    fn run(self, end: &mut End, clock: ClockId) -> Measured {
+        let cpu = || Duration::from(clock_gettime(clock).expect("there is one"));
         let (mut message, mut buffer) = ([7; MESSAGE], vec![7; BUFFER]);
         let mut round_trips = Vec::with_capacity(self.count);
-        let (begin, cpu) = (Instant::now(), cpu());
+        let (begin, at_begin) = (Instant::now(), cpu());
         if self.is_bulk {
             let mut left = self.count << 20;
             while left > 0 {
@@ -155,14 +163,81 @@ impl Exchange {
                 }
             }
         }
-        Measured { round_trips, whole: begin.elapsed(), cpu: crate::cpu() - cpu }
+        Measured { round_trips, whole: begin.elapsed(), cpu: cpu() - at_begin }
+    }
+
+    /// Has a program take part that knows nothing of the stack. `is_ready` is called before it
+    /// connects, or once it can be connected to.
+    fn run_program(self, receive: &str, name: &str, is_ready: impl Fn()) -> Measured {
+        let (path, explained) = (serve(name), temporary(&format!("{name}-explained")));
+        let program = std::env::current_exe().expect("it is there");
+        let library = program.ancestors().nth(2).expect("a folder").join(LIBRARY);
+        assert!(library.exists(), "build loopscope-preload: there is no {}", library.display());
+        if self.is_client {
+            is_ready();
+        }
+        let mut child = Command::new(program)
+            .args([if self.is_client { CLIENT } else { SERVER_END }, &self.count.to_string()])
+            .args(self.is_bulk.then_some("bulk"))
+            .env("LD_PRELOAD", library)
+            .env("LOOPSCOPE_STACK", &path)
+            .env("LOOPSCOPE_STACK_RECEIVE", receive)
+            .env("LOOPSCOPE_STACK_EXPLAIN", &explained)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut line = || lines.next().expect("it says more").expect("it is text");
+        if !self.is_client {
+            assert_eq!(line(), READY);
+            is_ready();
+        }
+        let said = line();
+        assert!(child.wait().expect("it ends").success());
+        let explained_text = std::fs::read_to_string(&explained).expect("it is there");
+        assert!(explained_text.contains(r#""accelerated":true"#), "{explained_text}");
+        [path, explained].iter().for_each(|path| std::fs::remove_file(path).expect("it is there"));
+        Measured::of(&said)
+    }
+
+    /// Takes part as a program that knows nothing of the stack, and says what it has measured.
+    fn as_program(self) {
+        let stream = if self.is_client {
+            TcpStream::connect(SERVER)
+        } else {
+            let listener = TcpListener::bind(SERVER).expect("the address is there");
+            println!("{READY}");
+            listener.accept().map(|(stream, _)| stream)
+        };
+        let stream = stream.expect("the other end is there");
+        stream.set_nodelay(true).expect("it is TCP");
+        let mut end = End::Blocking(stream);
+        let Measured { round_trips, whole, cpu } =
+            self.run(&mut end, ClockId::CLOCK_PROCESS_CPUTIME_ID);
+        let times = [whole, cpu].into_iter().chain(round_trips);
+        let times: Vec<String> = times.map(|time| time.as_nanos().to_string()).collect();
+        println!("{}", times.join(" "));
+        // The other end must not see this one's close before it has what it waits for.
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The time of the processor that this thread has had.
-fn cpu() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has one").into()
+impl Measured {
+    /// What a program has said.
+    fn of(said: &str) -> Measured {
+        let nanoseconds = |word: &str| Duration::from_nanos(word.parse().expect("a number"));
+        let mut times = said.split(' ').map(nanoseconds);
+        let mut next = || times.next().expect("two at least");
+        let (whole, cpu) = (next(), next());
+        Measured { whole, cpu, round_trips: times.collect() }
+    }
 }
+
+const LIBRARY: &str = "libloopscope_preload.so";
+/// The first argument of a program at one end of `unmodified`.
+const CLIENT: &str = "as-client";
+const SERVER_END: &str = "as-server";
+const READY: &str = "ready";
 
 fn namespace() -> OwnedFd {
     std::fs::File::open("/proc/thread-self/ns/net").expect("a thread has one").into()
@@ -190,6 +265,10 @@ fn start(
         let mut processor = CpuSet::new();
         processor.set(exchange.is_client.into()).expect("it is small");
         sched_setaffinity(Pid::from_raw(0), &processor).expect("there are two processors");
+        if let Some(receive) = kind.strip_prefix("unmodified") {
+            let receive = receive.strip_prefix('-').unwrap_or("adaptive");
+            return exchange.run_program(receive, name, || _ = barrier.wait());
+        }
         let stream = if exchange.is_client {
             barrier.wait();
             TcpStream::connect(SERVER)
@@ -213,7 +292,7 @@ fn start(
             "spinning" => End::Spinning(stream),
             _ => End::Blocking(stream),
         };
-        let measured = exchange.run(&mut end);
+        let measured = exchange.run(&mut end, ClockId::CLOCK_THREAD_CPUTIME_ID);
         end.finish();
         // The other end must not see this one's close before it is given back.
         barrier.wait();
@@ -223,11 +302,23 @@ fn start(
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [kind, count] = &words[..] else { panic!("exchange KIND COUNT") };
+    let [kind, count, rest @ ..] = &words[..] else { panic!("exchange KIND COUNT") };
     let count = count.parse().expect("a count");
+    if [CLIENT, SERVER_END].contains(&&kind[..]) {
+        return Exchange { count, is_bulk: !rest.is_empty(), is_client: kind == CLIENT }
+            .as_program();
+    }
     let (kind, is_bulk) =
         kind.strip_suffix("-bulk").map_or((&kind[..], false), |kind| (kind, true));
-    let kinds = ["blocking", "spinning", "unsegmented", "stack"];
+    let kinds = [
+        "blocking",
+        "spinning",
+        "unsegmented",
+        "stack",
+        "unmodified",
+        "unmodified-spin",
+        "unmodified-block",
+    ];
     assert!(kinds.contains(&kind), "no kind is called {kind}");
     let namespaces = [make_namespace(), make_namespace()];
     connect(&namespaces, kind == "unsegmented");

@@ -3,11 +3,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::error::MachineError;
 use crate::machine::Machine;
 use crate::program::{Program, Reply};
 use crate::undo::Failed;
+
+/// The kernel changes devices one after the other, and a program that has just got its devices has a
+/// program put on the machine's for its first connection.
+const REST: Duration = Duration::from_millis(300);
 
 /// A program that nobody is yet, and what it will be told.
 pub(crate) struct Spare {
@@ -40,10 +45,11 @@ impl Spare {
         }
     }
 
-    /// Starts to make one, if none is ready.
+    /// Makes one in a while, if none is ready.
     pub(crate) fn make(self: &Arc<Self>, failed: Failed) {
         let spare = Arc::clone(self);
         let make = move || {
+            thread::sleep(REST);
             let mut next = spare.next();
             if matches!(*next, Next::Missing) {
                 match Program::new(Arc::clone(&spare.machine)) {
