@@ -68,20 +68,10 @@ impl Memory {
     /// Takes the connection from the program, as it has saved it last. Refused where no connection can
     /// be so.
     pub fn take(&self) -> io::Result<State> {
-        let at = outline_at(Head::map(&self.file)?.take());
-        let word = |at: usize| {
-            let mut bytes = [0; WORD];
-            self.file.read_exact_at(&mut bytes, (at * WORD) as u64)?;
-            io::Result::Ok(u64::from_ne_bytes(bytes))
-        };
-        let mut words = [0; Outline::WORDS];
-        for (number, to) in words.iter_mut().enumerate() {
-            *to = word(at + number)?;
-        }
-        let outline = Outline::from_words(&words);
-        if !outline.fits(self.send, self.receive) {
-            return Err(io::Error::other("the program has left what no connection can be"));
-        }
+        let valid = Head::map(&self.file)?.take();
+        let outline = self.outline(valid)?;
+        let outline = outline
+            .ok_or_else(|| io::Error::other("the program has left what no connection can be"))?;
         let read = |places: Range<Place>, ring: &Range<usize>| {
             let mut bytes = vec![];
             for piece in pieces(places, ring) {
@@ -94,6 +84,25 @@ impl Memory {
         let queued = read(outline.queued(), &self.sending())?;
         let unread = read(outline.unread(), &self.receiving())?;
         Ok(outline.into_state(queued, unread))
+    }
+
+    /// Where the connection is, as the program has saved it last. None: it saves it at this moment, or
+    /// has saved what no connection can be.
+    pub fn look(&self) -> io::Result<Option<Outline>> {
+        let head = Head::map(&self.file)?;
+        let valid = head.valid();
+        let outline = self.outline(valid)?;
+        Ok(outline.filter(|_| head.valid() == valid))
+    }
+
+    /// The outline that a word [`crate::shared::VALID`] is of. None: no connection can be so.
+    fn outline(&self, valid: u64) -> io::Result<Option<Outline>> {
+        let mut bytes = [0; Outline::WORDS * WORD];
+        self.file.read_exact_at(&mut bytes, (outline_at(valid) * WORD) as u64)?;
+        let mut words = bytes.chunks_exact(WORD);
+        let mut next = || words.next().and_then(|word| word.try_into().ok()).expect("a word");
+        let outline = Outline::from_words(&std::array::from_fn(|_| u64::from_ne_bytes(next())));
+        Ok(outline.fits(self.send, self.receive).then_some(outline))
     }
 
     /// Tells the program that the kernel has the connection: it may use its socket again.

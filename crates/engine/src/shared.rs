@@ -89,6 +89,11 @@ impl Head {
         Head { map, valid }
     }
 
+    /// The word [`VALID`] as it is now.
+    pub(crate) fn valid(&self) -> u64 {
+        self.map.word(VALID).load(Ordering::Acquire)
+    }
+
     /// Returns where the connection was when it was saved last.
     pub(crate) fn load(&self) -> Outline {
         let at = outline_at(self.valid);
@@ -204,6 +209,7 @@ mod tests {
                 assert!(!head.is_taken() && head.save(&outline));
                 expected.queued.push(number);
             }
+            assert_eq!(memory.look().unwrap(), Some(outline.clone()));
             assert_eq!(memory.take().unwrap(), expected);
             for number in 0..3 {
                 write(&mut outline, number);

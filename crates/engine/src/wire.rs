@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// Be a program of the service, with devices. It comes first, and once.
     Begin,
+    /// Tell what programs and connections there are. It comes in place of [`Request::Begin`].
+    Status,
     /// Take the connection of a socket over, whose descriptor comes with it.
     Take {
         /// Bytes that the program may write before they are acknowledged.
@@ -44,6 +46,13 @@ pub enum Answer {
         /// The name of the TAP device.
         inlet: String,
     },
+    /// All connections of programs.
+    Status {
+        /// Programs that have devices.
+        programs: usize,
+        /// Their connections.
+        connections: Vec<Status>,
+    },
     /// The connection is the program's. Its [`crate::memory`] comes with it.
     Taken {
         /// Its number.
@@ -68,4 +77,46 @@ pub enum Answer {
     },
     /// Why not. The kernel goes on with the connection.
     Refused(String),
+}
+
+/// A connection of a program, at the moment in which the service was asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// The program's process. None: it has no number in the service's namespace.
+    pub process: Option<i32>,
+    /// Its user. None: the kernel does not tell.
+    pub user: Option<u32>,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The device that its packets come from.
+    pub device: String,
+    /// Packets, and bytes of data, that came of it since it was taken over, as the kernel has counted
+    /// them. None: its socket was closed.
+    pub packets: Option<u64>,
+    /// Bytes of data.
+    pub payload: Option<u64>,
+    /// What the program has saved last. None: it saves it at this moment, or the kernel has the
+    /// connection again.
+    pub streams: Option<Streams>,
+}
+
+/// Where the streams of a connection are.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streams {
+    /// Bytes that the program has written and the other end has not acknowledged.
+    pub unacknowledged: usize,
+    /// Bytes of these that were never sent.
+    pub unsent: usize,
+    /// Bytes that came and that the program has not read.
+    pub unread: usize,
+    /// Bytes that the other end may send, and that it takes.
+    pub windows: [usize; 2],
+    /// Bytes of data of the largest segment.
+    pub segment: usize,
+    /// The round trip, smoothed, and its variation, in microseconds. None: not measured yet.
+    pub round_trip_us: Option<[f64; 2]>,
 }

@@ -20,6 +20,7 @@ mod scoped;
 mod setup;
 mod spools;
 mod stack;
+mod stack_table;
 mod stm;
 
 use std::process::ExitCode;

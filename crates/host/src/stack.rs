@@ -10,11 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
+use loopscope_engine::wire::{Answer, Request};
 use loopscope_stack_service::{Service, keep};
+use loopscope_unix_lines::{receive, send};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::geteuid;
+
+use crate::stack_table;
 
 /// TCP connections that a program transfers by itself.
 #[derive(clap::Args)]
@@ -37,6 +41,15 @@ enum Verb {
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
         socket: PathBuf,
     },
+    /// Show the connections of all programs that the service at this machine serves
+    Status {
+        /// Where the service is
+        #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
+        socket: PathBuf,
+        /// Print one JSON object: the number of programs, and each connection. Bytes, and µs
+        #[arg(long)]
+        json: bool,
+    },
     /// Undo what the service at standard input leaves when it is killed.
     #[command(hide = true)]
     Keep,
@@ -45,6 +58,7 @@ enum Verb {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.verb {
         Verb::Serve { socket } => serve(&socket),
+        Verb::Status { socket, json } => status(&socket, json),
         Verb::Keep => {
             let service = std::io::stdin().as_fd().try_clone_to_owned()?;
             keep(&UnixStream::from(service), complain)?;
@@ -75,6 +89,27 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
     let kept = keeper.wait().context("cannot wait for the keeper");
     drop(folder);
     served.and(kept)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(path: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
+    let stream = UnixStream::connect(path).with_context(|| {
+        let start =
+            format!("start one as root: loopscope-host stack serve --socket {}", path.display());
+        format!("no service of the stack answers at {}; {start}", path.display())
+    })?;
+    send(&stream, &Request::Status, &[]).context("cannot ask the service")?;
+    let answer = receive(&stream).context("cannot ask the service")?;
+    let Some((Answer::Status { programs, connections }, _)) = answer else {
+        anyhow::bail!("the service does not tell; is it of another version?");
+    };
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let told = serde_json::json!({ "programs": programs, "connections": connections });
+        writeln!(out, "{told}")?;
+    } else {
+        stack_table::write(&mut out, programs, &connections)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

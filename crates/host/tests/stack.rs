@@ -26,6 +26,16 @@ fn serve(socket: &Path) -> Command {
     command
 }
 
+/// What `stack status` says, and on standard error.
+fn shown(socket: &Path, words: &[&str]) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loopscope-host"));
+    let done = command.args(["stack", "status", "--socket"]).arg(socket).args(words).output();
+    let done = done.expect("it runs");
+    assert_eq!(done.status.success(), done.stderr.is_empty());
+    let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
+    (out, err)
+}
+
 fn first_line(service: &mut Child) -> String {
     let mut line = String::new();
     let out = service.stdout.as_mut().expect("it is a pipe");
@@ -49,6 +59,9 @@ fn it_leaves_nothing() {
             assert_eq!(line, format!("serving programs at {}\n", socket.display()));
             let engine = Engine::connect(&socket).unwrap();
             assert_ne!(devices(), before);
+            assert_eq!(shown(&socket, &[]).0, "0 connections of 1 program by the stack\n");
+            let json = serde_json::from_str::<serde_json::Value>(&shown(&socket, &["--json"]).0);
+            assert_eq!(json.unwrap(), serde_json::json!({ "programs": 1, "connections": [] }));
             let second = serve(&socket).output().unwrap();
             let why = String::from_utf8(second.stderr).unwrap();
             assert!(!second.status.success() && why.contains("another service is there"), "{why}");
@@ -62,6 +75,9 @@ fn it_leaves_nothing() {
             }
             assert_eq!(folder.path().join("made").exists(), signal == Signal::SIGKILL);
             drop(engine);
+            let (_, why) = shown(&socket, &[]);
+            assert!(why.contains("no service of the stack answers"), "{why}");
+            assert!(why.contains("start one as root: loopscope-host stack serve"), "{why}");
         }
     })
     .join()

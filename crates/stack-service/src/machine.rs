@@ -49,6 +49,13 @@ pub(crate) struct Diverted {
     device: Device,
 }
 
+impl Diverted {
+    /// The device that its packets come from.
+    pub(crate) fn device(&self) -> &str {
+        &self.device.name
+    }
+}
+
 /// The devices of a program.
 #[derive(Debug)]
 pub(crate) struct Devices {
@@ -178,6 +185,11 @@ impl Machine {
     /// Forgets a connection; what came of it, unless its socket was closed or disconnected.
     pub(crate) fn forget(&self, diverted: Diverted) -> Result<Option<Counts>, MachineError> {
         self.kernel().forget(diverted)
+    }
+
+    /// What came of a connection so far. None: its socket was closed or disconnected.
+    pub(crate) fn counts(&self, flow: &Flow) -> Result<Option<Counts>, MachineError> {
+        Ok(self.kernel().diversion.counts(flow)?)
     }
 
     fn kernel(&self) -> MutexGuard<'_, Kernel> {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use loopscope_engine::memory::Memory;
-use loopscope_engine::wire::{Answer, Request};
+use loopscope_engine::wire::{Answer, Request, Status, Streams};
 use loopscope_frames::Layout;
+use loopscope_stack::Outline;
 use loopscope_stack::packet::Flow;
 use loopscope_takeover::{Frozen, Kept, Taken};
 
@@ -66,7 +68,7 @@ impl Program {
     pub(crate) fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
         let refused = |why: &str| Err(MachineError::Refused(why.to_owned()));
         let done = match request {
-            Request::Begin => refused("it has devices already"),
+            Request::Begin | Request::Status => refused("it has devices already"),
             Request::Take { send, receive } => self.take(files, send, receive),
             Request::GiveBack { connection } => self.give_back(connection),
             Request::Forget { connection } => self.forget(connection),
@@ -172,6 +174,26 @@ impl Program {
         Ok(Answer::Forgotten { packets, payload }.into())
     }
 
+    /// Its connections; `process` and `user` are the program's.
+    pub(crate) fn status(&self, process: Option<i32>, user: Option<u32>) -> Vec<Status> {
+        let status = |held: &Held| {
+            let flow = held.diverted.flow;
+            let counts = self.machine.counts(&flow).ok().flatten();
+            let outline = held.frozen.as_ref().and_then(|_| held.memory.look().ok().flatten());
+            Status {
+                process,
+                user,
+                local: flow.to,
+                peer: flow.from,
+                device: held.diverted.device().to_owned(),
+                packets: counts.map(|counts| counts.packets),
+                payload: counts.map(|counts| counts.payload),
+                streams: outline.as_ref().map(streams),
+            }
+        };
+        self.connections.values().map(status).collect()
+    }
+
     /// Takes all connections from the program, gives them back to the kernel, and removes its devices.
     /// Says which could not be given back.
     pub(crate) fn return_all(&mut self) -> Vec<String> {
@@ -201,6 +223,20 @@ impl Program {
 
     fn devices(&self) -> Result<&Devices, MachineError> {
         self.devices.as_ref().ok_or_else(gone)
+    }
+}
+
+fn streams(outline: &Outline) -> Streams {
+    let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
+    Streams {
+        unacknowledged: outline.written.since(outline.unacknowledged),
+        unsent: outline.written.since(outline.next),
+        unread: outline.expected.since(outline.read),
+        windows: [outline.edge.since(outline.expected), outline.peer_window],
+        segment: outline.segment,
+        round_trip_us: outline
+            .round_trip
+            .map(|(trip, variation)| [trip, variation].map(microseconds)),
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_unix_lines::{accept, receive, send};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 
 use crate::error::MachineError;
 use crate::keeper::Keeper;
@@ -115,17 +117,44 @@ fn refuse(stream: &UnixStream, why: String) {
     let _ = send(stream, &Answer::Refused(why), &[]);
 }
 
-/// Whether the program asks for devices. Others only look whether there is a service.
-fn begins(stream: &UnixStream) -> io::Result<bool> {
+/// Whether the program asks for devices. Others ask for the state of all programs, or only look
+/// whether there is a service.
+fn begins(stream: &UnixStream, programs: &Programs) -> io::Result<bool> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    let begins = matches!(receive(stream)?, Some((Request::Begin, _)));
-    stream.set_read_timeout(None)?;
-    Ok(begins)
+    match receive(stream)? {
+        Some((Request::Begin, _)) => {
+            stream.set_read_timeout(None)?;
+            return Ok(true);
+        }
+        Some((Request::Status, _)) => send(stream, &status(programs), &[])?,
+        Some(_) => refuse(stream, "it has to ask for devices first".into()),
+        None => {}
+    }
+    Ok(false)
+}
+
+/// The connections of all programs.
+fn status(programs: &Programs) -> Answer {
+    let mut connections = vec![];
+    // While it looks at one, others come and go.
+    let all: Vec<_> =
+        lock(programs).iter().map(|(one, stream)| (one.clone(), peer(stream))).collect();
+    for (program, (process, user)) in &all {
+        connections.extend(lock(program).status(*process, *user));
+    }
+    Answer::Status { programs: all.len(), connections }
+}
+
+/// The process and user of a program. A process of another namespace has no number here.
+fn peer(stream: &UnixStream) -> (Option<i32>, Option<u32>) {
+    let found = getsockopt(stream, PeerCredentials).ok();
+    let process = found.map(|found| found.pid()).filter(|pid| *pid > 0);
+    (process, found.map(|found| found.uid()))
 }
 
 /// Serves a program until it ends.
 fn serve_one(stream: &UnixStream, spare: &Arc<Spare>, programs: &Programs, failed: Failed) {
-    if !begins(stream).unwrap_or(false) {
+    if !begins(stream, programs).unwrap_or(false) {
         return;
     }
     let made = spare.take().and_then(|made| {

@@ -12,8 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use loopscope_engine::wire::{Answer, Request, Status};
 use loopscope_engine::{Engine, EngineError};
 use loopscope_stack::{Config, Id};
+use loopscope_unix_lines::{receive, send};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 use program::{Program, Transfers};
@@ -119,6 +121,47 @@ fn connections_are_taken_over_and_come_back() {
         assert_ne!(devices(), ready);
         drop(serving);
         assert_eq!(devices(), before);
+    });
+}
+
+#[test]
+fn the_service_tells_of_connections() {
+    in_thread(|| {
+        let machine = network();
+        let serving = Serving::start();
+        let status = || {
+            let stream = UnixStream::connect(serving.at()).unwrap();
+            send(&stream, &Request::Status, &[]).unwrap();
+            match receive(&stream).unwrap().unwrap().0 {
+                Answer::Status { programs, connections } => (programs, connections),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(matches!(status(), (0, connections) if connections.is_empty()));
+        let mut engine = Engine::connect(serving.at()).unwrap();
+        let mut connection = connect(&machine, OWN[0]);
+        let id = engine.take(&connection.here, config()).unwrap();
+        // What comes is not read, and what is written is not sent.
+        connection.there.write_all(&[1; 3000]).unwrap();
+        let begin = Instant::now();
+        while engine.get(id).unwrap().readable() < 3000 {
+            engine.turn().unwrap();
+            assert!(begin.elapsed() < PATIENCE, "it does not come");
+        }
+        assert_eq!(engine.write(id, &[2; 500]).unwrap(), Some(500));
+        let (programs, connections) = status();
+        assert_eq!((programs, connections.len()), (1, 1));
+        let Status { process, user, local, peer, device, packets, payload, streams } =
+            connections.into_iter().next().unwrap();
+        assert_eq!((process, user), (Some(std::process::id().cast_signed()), Some(0)));
+        assert_eq!(Some(local), connection.here.local_addr().ok());
+        assert_eq!(Some(peer), connection.here.peer_addr().ok());
+        assert_eq!((&device[..], payload), ("here", Some(3000)));
+        assert!(packets >= Some(1), "{packets:?}");
+        let streams = streams.unwrap();
+        assert_eq!((streams.unacknowledged, streams.unsent, streams.unread), (500, 500, 3000));
+        engine.give_back(id).unwrap();
+        assert!(matches!(status(), (1, connections) if connections.is_empty()));
     });
 }
 
