@@ -22,7 +22,7 @@ use loopscope_unix_lines::{receive, send};
 use serde::{Deserialize, Serialize};
 
 use crate::error::MachineError;
-use crate::undo::{Failed, advance, delete, not_given_back};
+use crate::undo::{Failed, delete, give_back, not_given_back};
 
 /// What the keeper is told. Connections and programs have numbers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -200,8 +200,6 @@ impl Held {
         if memory.has_returned().map_err(MachineError::Memory)? {
             return Ok(());
         }
-        let state = memory.take().map_err(MachineError::Memory)?;
-        advance(&frozen, &state, &flow, inlet)?;
-        memory.set_returned().map_err(MachineError::Memory)
+        give_back(&frozen, &memory, &flow, inlet)
     }
 }

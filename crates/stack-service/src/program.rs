@@ -14,7 +14,7 @@ use loopscope_takeover::{Frozen, Kept, Taken};
 
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, MARK, Machine};
-use crate::undo::{advance, not_given_back};
+use crate::undo::{give_back, not_given_back};
 
 /// Bytes of a ring at most.
 const MOST: usize = 1 << 24;
@@ -153,13 +153,11 @@ impl Program {
             return Err(MachineError::Refused("no such connection is taken over".into()));
         };
         let flow = held.diverted.flow;
-        let state = held.memory.take().map_err(MachineError::Memory)?;
         let devices = self.devices.as_ref().ok_or_else(gone)?;
-        advance(&frozen, &state, &flow, &devices.inlet)?;
-        held.memory.set_returned().map_err(MachineError::Memory)?;
+        let given = give_back(&frozen, &held.memory, &flow, &devices.inlet);
         self.machine.stop(&flow)?;
         self.machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
-        Ok(Answer::GivenBack.into())
+        given.map(|()| Answer::GivenBack.into())
     }
 
     fn forget(&mut self, connection: u64) -> Result<Reply, MachineError> {
@@ -203,12 +201,12 @@ impl Program {
             let flow = diverted.flow;
             let back = || {
                 let Some(frozen) = frozen else { return Ok(()) };
-                let state = memory.take().map_err(MachineError::Memory)?;
-                advance(&frozen, &state, &flow, &self.devices()?.inlet)?;
-                memory.set_returned().map_err(MachineError::Memory)?;
-                self.machine.keeper.returned(number).map_err(MachineError::Keeper)
+                let given = give_back(&frozen, &memory, &flow, &self.devices()?.inlet);
+                self.machine.keeper.returned(number).map_err(MachineError::Keeper)?;
+                given
             };
-            let done = back().and_then(|()| self.machine.forget(diverted).map(drop));
+            let given = back();
+            let done = self.machine.forget(diverted).map(drop).and(given);
             if let Err(error) = done {
                 failed.push(not_given_back(&flow, &error));
             }

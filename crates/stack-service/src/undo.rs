@@ -2,6 +2,7 @@
 
 use std::io;
 
+use loopscope_engine::memory::Memory;
 use loopscope_frames::Inlet;
 use loopscope_netlink::{Connection, remove};
 use loopscope_stack::State;
@@ -20,13 +21,25 @@ pub(crate) fn not_given_back(flow: &Flow, error: &MachineError) -> String {
     format!("a connection was not given back: {} from {}: {error}", flow.to, flow.from)
 }
 
-/// Advances a frozen socket, which the kernel then goes on with.
-pub(crate) fn advance(
+/// Gives a connection back as the program has left it, and tells the program so. Where that is not
+/// possible the connection ends: otherwise both ends would wait for ever.
+pub(crate) fn give_back(
     frozen: &Frozen,
-    state: &State,
+    memory: &Memory,
     flow: &Flow,
     inlet: &Inlet,
 ) -> Result<(), MachineError> {
+    let state = memory.take().map_err(MachineError::Memory);
+    let advanced = state.and_then(|state| advance(frozen, &state, flow, inlet));
+    if advanced.is_err() {
+        frozen.abandon()?;
+    }
+    memory.set_returned().map_err(MachineError::Memory)?;
+    advanced
+}
+
+/// Advances a frozen socket, which the kernel then goes on with.
+fn advance(frozen: &Frozen, state: &State, flow: &Flow, inlet: &Inlet) -> Result<(), MachineError> {
     let mut inject = |packet: &[u8]| {
         // The kernel sets the addresses.
         let mut frame = vec![0; ETHERNET + packet.len()];

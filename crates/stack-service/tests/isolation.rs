@@ -4,9 +4,11 @@
 mod skip;
 mod world;
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -235,6 +237,56 @@ fn sends_what_is_its_own_alone() {
         programs[0].send_frame(&frame(&comes, "<late comes>"));
         here.wait_for("<late comes>", 1);
         assert_eq!((there.count("<late leaves>"), here.count("<late comes>")), (0, 1));
+    }
+}
+
+#[test]
+fn a_connection_that_cannot_be_given_back_ends_at_both_ends() {
+    if !geteuid().is_root() {
+        return skip::skipped("a network namespace needs root");
+    }
+    std::thread::spawn(ends_at_both_ends).join().expect("the test did not fail");
+}
+
+fn ends_at_both_ends() {
+    let machine = network();
+    let mut serving = Serving::start();
+    for way in ["it is given back", "the program ends", "the service ends"] {
+        let program = Hostile::connect(&serving);
+        let mut connection = connect(&machine, OWN[0]);
+        let take = Request::Take { send: 4096, receive: 4096 };
+        send(&program.stream, &take, &[connection.here.as_fd()]).unwrap();
+        let (answer, files) = receive(&program.stream).unwrap().unwrap();
+        let Answer::Taken { connection: number, .. } = answer else { panic!("{answer:?}") };
+        let [memory]: [OwnedFd; 1] = files.try_into().unwrap();
+        File::from(memory).write_all_at(&[0xff; 4096], 0).unwrap();
+        match way {
+            "it is given back" => {
+                let answer = program.ask(&Request::GiveBack { connection: number }, &[]);
+                let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+                assert!(why.contains("what no connection can be"), "{why}");
+            }
+            "the program ends" => drop(program),
+            _ => serving.end(),
+        }
+        assert_eq!(error_of(&mut connection.here), ErrorKind::ConnectionAborted, "{way}");
+        std::io::Write::write_all(&mut connection.there, b"anyone?").unwrap();
+        assert_eq!(error_of(&mut connection.there), ErrorKind::ConnectionReset, "{way}");
+    }
+}
+
+/// What reading comes to in a while.
+fn error_of(socket: &mut TcpStream) -> ErrorKind {
+    let begin = Instant::now();
+    loop {
+        match socket.read(&mut [0; 16]) {
+            // The kernel says the second of a socket that is frozen.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied) => {}
+            Err(error) => return error.kind(),
+            Ok(count) => panic!("{count} bytes come"),
+        }
+        assert!(begin.elapsed() < PATIENCE, "it waits for ever");
     }
 }
 

@@ -9,6 +9,7 @@ use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use loopscope_stack::packet::Flow;
 use loopscope_stack::{Clocks, Seq, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::connect_unspec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -201,6 +202,14 @@ impl Frozen {
             set(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, 0).to("detach the filter")?;
         }
         Ok(())
+    }
+
+    /// Ends a connection that cannot be given back. The program's next call fails with ECONNABORTED;
+    /// the other end is reset when it sends the next time.
+    pub fn abandon(&self) -> Result<(), TakeoverError> {
+        // In repair mode the kernel says nothing to the other end: it would not take the number.
+        connect_unspec(&self.socket).to("disconnect the socket")?;
+        self.thaw()
     }
 }
 
