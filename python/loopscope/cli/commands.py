@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "net": _Command("net"),
     "clock": _Command("clock"),
     "stm": _Command("stm"),
+    "stack": _Command("stack"),
     "host": _Command("setup"),
 }
 """In the order of the help."""
