@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use crate::descriptor;
 
+/// Why the kernel has a connection whose socket is closed.
+pub(crate) const CLOSED: &str = "the program has closed it";
+
 /// Bytes of lines that are kept before they are written.
 const MOST: usize = 1 << 16;
 
@@ -111,6 +114,14 @@ impl Explain {
             (line.local, line.peer) = (Some(local), Some(peer));
         }
         (line.received, line.written) = descriptor::streams(fd).unzip();
+        if !line.accelerated && matches!(line.why.as_deref(), None | Some(CLOSED)) {
+            // A connection that both ends have closed has no addresses any more.
+            let bytes = line.received.unwrap_or(0) + line.written.unwrap_or(0);
+            line.why = Some(match (line.peer, bytes) {
+                (None, 0) => "it had no connection that transfers data".into(),
+                _ => "it ended before a second call that transfers data".into(),
+            });
+        }
         if serde_json::to_writer(&mut self.lines, &line).is_ok() {
             self.lines.push(b'\n');
         }

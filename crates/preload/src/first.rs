@@ -5,6 +5,7 @@
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
 
+use crate::explain::CLOSED;
 use crate::real::{self, Found};
 use crate::table::{self, Kind};
 use crate::{fork, inside, lock};
@@ -278,7 +279,7 @@ fn replaced(fd: c_int) {
     }
     lock::with(|state| {
         state.epolls.closing(fd);
-        state.release(fd, "the program has closed it");
+        state.release(fd, CLOSED);
         state.explain.closing(fd);
         table::set(fd, Kind::Plain);
     });

@@ -9,8 +9,9 @@
 //! `LOOPSCOPE_STACK` is the path of the service's socket. `LOOPSCOPE_STACK_RECEIVE` says how threads
 //! wait: `spin` (they look until something is there), `block` (they sleep at once) or `adaptive`,
 //! which is the default (they look for some 50 µs, where that has helped before).
-//! `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP socket when the program
-//! ends.
+//! `LOOPSCOPE_STACK_ONLY` limits it to connections with one of these ports at either end
+//! (`80,8000-8010`). `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP socket
+//! when the program ends.
 
 mod descriptor;
 mod entry;
@@ -25,6 +26,7 @@ mod lock;
 mod memory;
 mod options;
 mod polling;
+mod ports;
 mod real;
 mod signals;
 mod sleep;

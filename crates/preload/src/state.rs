@@ -15,6 +15,7 @@ use crate::explain::Explain;
 use crate::habit::Receive;
 use crate::helper::Helper;
 use crate::options::events;
+use crate::ports::Ports;
 use crate::sleep::set_receive;
 use crate::sleepers;
 use crate::sleepers::{Cause, Plan, Sleepers};
@@ -62,6 +63,7 @@ pub(crate) struct State {
     path: Option<PathBuf>,
     /// Why nothing is taken over, where the environment says what it must not.
     unreadable: Option<String>,
+    ports: Ports,
     /// When to ask for the service again, and why it was not there.
     retry: Option<(Instant, String)>,
     /// Whether nothing is taken over any more, because the program ends or forks.
@@ -81,6 +83,7 @@ impl State {
             turns: 0,
             path: None,
             unreadable: None,
+            ports: Ports::All,
             retry: None,
             is_ending: false,
             explain: Explain::new(),
@@ -95,9 +98,13 @@ impl State {
         if is_first {
             let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
             self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
-            let receive = std::env::var("LOOPSCOPE_STACK_RECEIVE").unwrap_or_default();
-            match Receive::parse(&receive) {
+            let said = |name| std::env::var(name).unwrap_or_default();
+            match Receive::parse(&said("LOOPSCOPE_STACK_RECEIVE")) {
                 Ok(receive) => set_receive(receive),
+                Err(why) => self.unreadable = Some(why),
+            }
+            match Ports::parse(&said("LOOPSCOPE_STACK_ONLY")) {
+                Ok(ports) => self.ports = ports,
                 Err(why) => self.unreadable = Some(why),
             }
             self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
@@ -125,9 +132,7 @@ impl State {
     }
 
     fn try_to_take(&mut self, fd: c_int, start: fn() -> Option<Helper>) -> Result<bool, String> {
-        if descriptor::addresses(fd).is_none() {
-            return Ok(false);
-        }
+        let Some((here, there)) = descriptor::addresses(fd) else { return Ok(false) };
         if self.is_ending {
             return Err("the program ends or forks".into());
         }
@@ -136,6 +141,9 @@ impl State {
         }
         if let Some(why) = &self.unreadable {
             return Err(why.clone());
+        }
+        if let Some(why) = self.ports.refuses(here, there) {
+            return Err(why.into());
         }
         let engine = self.engine()?;
         let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {

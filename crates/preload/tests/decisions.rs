@@ -5,9 +5,14 @@
 mod habit;
 #[path = "../src/options.rs"]
 mod options;
+#[path = "../src/ports.rs"]
+mod ports;
+
+use std::net::SocketAddr;
 
 use habit::{Habit, Receive};
 use options::{How, Way, control, events, forbids, is_told, receiving, sending, setting};
+use ports::Ports;
 
 #[test]
 fn a_thread_that_looks_in_vain_looks_ever_less_often() {
@@ -98,4 +103,46 @@ fn one_can_write_when_a_third_is_free() {
     assert_eq!(events(both, 0, 340, 660), libc::POLLOUT);
     assert_eq!(events(both, 1, 0, 1000), libc::POLLIN);
     assert_eq!(events(libc::POLLOUT, 1, 0, 1000), 0);
+}
+
+fn at(port: u16) -> SocketAddr {
+    ([10, 0, 0, 1], port).into()
+}
+
+#[test]
+fn only_connections_with_one_of_the_ports_are_taken_over() {
+    let lines = include_str!("ports.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut count = 0;
+    for line in lines {
+        count += 1;
+        let mut cells = line.split('|');
+        let text = cells.next().unwrap();
+        let found = Ports::parse(text);
+        let ports = |cell: &str| -> Vec<u16> {
+            cell.split(' ')
+                .filter(|word| !word.is_empty())
+                .map(|word| word.parse().unwrap())
+                .collect()
+        };
+        match cells.next().unwrap() {
+            "error" => {
+                let why = found.expect_err(line);
+                assert!(why.contains(&format!("{text:?}")), "{why}");
+            }
+            among => {
+                let found = found.expect(line);
+                for port in ports(among) {
+                    // At either end.
+                    assert_eq!(found.refuses(at(port), at(2)), None, "{line}: {port}");
+                    assert_eq!(found.refuses(at(2), at(port)), None, "{line}: {port}");
+                }
+                for port in ports(cells.next().unwrap()) {
+                    assert!(found.refuses(at(port), at(port)).is_some(), "{line}: {port}");
+                }
+            }
+        }
+    }
+    assert!(count > 20);
+    assert_eq!(Ports::parse(""), Ok(Ports::All));
+    assert_eq!(Ports::All.refuses(at(1), at(1)), None);
 }

@@ -4,6 +4,7 @@
 
 use libc::{c_int, c_uint, c_void, sockaddr, socklen_t};
 
+use crate::explain::CLOSED;
 use crate::options::{self, Way};
 use crate::state::State;
 use crate::table::{self, Kind};
@@ -103,7 +104,7 @@ fn closing(fd: c_int) -> bool {
     }
     lock::with(|state| {
         state.epolls.closing(fd);
-        state.release(fd, "the program has closed it");
+        state.release(fd, CLOSED);
         state.explain.closing(fd);
     });
     table::set(fd, Kind::Plain);
