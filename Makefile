@@ -72,7 +72,7 @@ dist: $(PACKED) ## builds wheels, tarball and Debian package into build/dist
 	scripts/package $(STAGE) $(MACHINE) $(filter $(WHEELS)/.done,$(PACKED))
 
 $(RELEASE)/loopscope-host: $(RUST_SOURCES) $(C_SOURCES) $(C_HEADERS) .cargo/config.toml scripts/zig-cc | setup $(if $(CROSS),build/cross/rustc)
-	MAKEFLAGS= $(CROSS) cargo build --release --locked -p loopscope-host -p loopscope-stm-c $(if $(CROSS),--target $(MACHINE)-unknown-linux-gnu)
+	MAKEFLAGS= $(CROSS) cargo build --release --locked -p loopscope-host -p loopscope-stm-c -p loopscope-preload $(if $(CROSS),--target $(MACHINE)-unknown-linux-gnu)
 	@touch $@
 
 build/cross/rustc: scripts/setup-cross

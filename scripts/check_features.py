@@ -12,7 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ["--workspace", "--exclude", "loopscope-python", "--edges", "normal,build,dev"]
 OTHERS = {
-    "the host programs": ["--package", "loopscope-host", "--edges", "normal,build"],
+    "the host programs": [
+        *("--package", "loopscope-host", "--package", "loopscope-stm-c"),
+        *("--package", "loopscope-preload", "--edges", "normal,build"),
+    ],
     "the Python module": ["--package", "loopscope-python", "--edges", "normal,build"],
 }
 ONLY_PYTHON = ("loopscope-emulate", "loopscope-python", "pyo3", "target-lexicon")

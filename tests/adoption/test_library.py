@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -74,6 +75,7 @@ def shipped() -> dict[str, Path]:
     return {
         "library": LIBRARY,
         "stm-library": PREFIX / "lib" / "libloopscope_stm.so.0",
+        "preload-library": PREFIX / "lib" / "libloopscope_preload.so",
         "host": PREFIX / "bin" / "loopscope-host",
         "desk-python": extension("loopscope"),
         "trace-python": extension("loopscope_trace"),
@@ -95,6 +97,19 @@ def test_the_stm_library_has_the_functions_of_its_header() -> None:
     defined = {name for name in names if "@" not in name and not name.startswith("_")}
     assert defined == declared and len(declared) > 20
     assert "libloopscope_stm.so.0" in output("readelf", "--wide", "--dynamic", library)
+
+
+def test_the_preload_library_stands_before_functions_of_the_c_library_alone() -> None:
+    """A name of another kind would stand before a program's own."""
+    library = shipped()["preload-library"]
+    words = [line.split() for line in output("readelf", "-W", "--dyn-syms", library).splitlines()]
+    names = {each[7] for each in words if len(each) > 7 and each[6] not in ("UND", "Ndx")}
+    assert {"socket", "recvmsg", "epoll_wait", "close"} <= names
+    own = ctypes.CDLL(None)
+    # The linker adds _init and _fini. Later versions of glibc have all of the others.
+    later = {"_init", "_fini", "_Fork", "close_range", "closefrom", "epoll_pwait2", "execveat"}
+    later |= {"preadv64v2", "pwritev64v2"}
+    assert {name for name in names if not hasattr(own, name)} <= later
 
 
 @pytest.mark.parametrize("file", shipped().values(), ids=shipped().keys())

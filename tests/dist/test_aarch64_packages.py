@@ -30,6 +30,34 @@ int main(void)
     return 0;
 }
 """
+# Calls of the preload library, one of which has an ellipsis with numbers of floating point.
+TALK = """
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int main(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    char said[100];
+    int listener = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0), to;
+    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&at, &size) ||
+        connect(from, (struct sockaddr *)&at, size) || (to = accept(listener, NULL, NULL)) < 0)
+        return 1;
+    for (int number = 0; number < 3; number++) {
+        if (number == 2)
+            dprintf(from, "%d %s %.3f", number, "by an ellipsis", number * 1.5);
+        else
+            send(from, "plain", 5, 0);
+        ssize_t count = read(to, said, sizeof said);
+        printf("%.*s\\n", (int)count, said);
+    }
+    return 0;
+}
+"""
 
 pytestmark = pytest.mark.skipif(
     "LOOPSCOPE_SOAK" not in os.environ, reason="SKIPPED: minutes of compiling; part of make soak"
@@ -55,8 +83,8 @@ def host() -> list[str | Path]:
 
 
 def test_the_packages_are_for_aarch64(host: list[str | Path]) -> None:
-    names = ("bin/loopscope-host", "lib/libloopscope.so.0", "lib/libloopscope_stm.so.0")
-    for file in map(STAGE.joinpath, names):
+    libraries = ("libloopscope.so.0", "libloopscope_stm.so.0", "libloopscope_preload.so")
+    for file in (STAGE / "bin/loopscope-host", *(STAGE / "lib" / name for name in libraries)):
         assert re.search(r"Machine:\s+AArch64", output("readelf", "--file-header", file))
         needs = output("readelf", "--wide", "--version-info", file)
         versions = {
@@ -82,3 +110,18 @@ def test_the_host_binary_records(host: list[str | Path], tmp_path: Path) -> None
     read = output("babeltrace2", tmp_path / "out/trace").splitlines()
     numbers = [int(found[1]) for line in read if (found := re.search(r"\{ id = (\d+)", line))]
     assert numbers == list(range(1000))
+
+
+def test_the_preload_library_is_in_programs(host: list[str | Path], tmp_path: Path) -> None:
+    assert host
+    (tmp_path / "talk.c").write_text(TALK)
+    output(COMPILER, "-o", tmp_path / "talk", tmp_path / "talk.c")
+    explained = tmp_path / "explained"
+    loaded = ["-E", f"LD_PRELOAD={STAGE / 'lib/libloopscope_preload.so'}"]
+    loaded += ["-E", "LOOPSCOPE_STACK=/nowhere", "-E", f"LOOPSCOPE_STACK_EXPLAIN={explained}"]
+    for words in ([], loaded):
+        said = output(*EMULATED, *words, tmp_path / "talk")
+        assert said == "plain\nplain\n2 by an ellipsis 3.000\n"
+    lines = [json.loads(line) for line in explained.read_text().splitlines()]
+    assert len(lines) == 3 and not any(line["accelerated"] for line in lines)
+    assert any("/nowhere" in line["why"] for line in lines), lines

@@ -95,6 +95,16 @@ def works(prefix: Path, scratch: Path) -> None:
         check=True,
     ).stderr
     assert "1000 events emitted = 1000 recorded + 0 dropped" in said
+    preload = prefix / "lib/libloopscope_preload.so"
+    # The loader complains on standard error about one that it cannot load.
+    done = subprocess.run(
+        ["cat", "/proc/self/maps"],
+        env={"PATH": SYSTEM_PATH, "LD_PRELOAD": str(preload)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(preload.resolve()) in done.stdout and done.stderr == ""
 
 
 def test_the_checksums_are_those_of_all_files(dist: Path) -> None:
@@ -128,6 +138,7 @@ def test_the_debian_package_belongs_to_root_and_installs_below_usr(debian: Path)
     assert files["./usr/bin/loopscope-host"] == "-rwxr-xr-x"
     assert {"./usr/lib/libloopscope.so.0", "./usr/include/loopscope/trace.h"} <= files.keys()
     assert {"./usr/lib/libloopscope_stm.so.0", "./usr/include/loopscope/stm.h"} <= files.keys()
+    assert "./usr/lib/libloopscope_preload.so" in files
     assert all(name == "./" or name.startswith("./usr/") for name in files)
     assert output("dpkg-deb", "-f", debian, "Depends").strip() == "libc6 (>= 2.28)"
 
