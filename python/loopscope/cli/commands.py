@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "clock": _Command("clock"),
     "stm": _Command("stm"),
     "stack": _Command("stack"),
+    "accelerate": _Command("accelerate", "accelerate", takes_a_command=True),
     "host": _Command("setup"),
 }
 """In the order of the help."""

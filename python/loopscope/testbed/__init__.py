@@ -6,9 +6,9 @@ from importlib import import_module
 
 from loopscope.experiment import Experiment
 from loopscope.provider import Provider, TestbedError
-from loopscope.testbed.program import dormant, host_binary
+from loopscope.testbed.program import dormant, host_binary, preload_library
 
-__all__ = ["TestbedError", "dormant", "host_binary", "provider"]
+__all__ = ["TestbedError", "dormant", "host_binary", "preload_library", "provider"]
 
 
 def provider(experiment: Experiment) -> Provider:

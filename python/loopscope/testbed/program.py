@@ -18,12 +18,33 @@ def dormant() -> dict[str, str]:
     return {**os.environ, "LOOPSCOPE_RUNTIME_DIR": ""}
 
 
+def _installed(name: str) -> Path | None:
+    """A file of this installation, by its path below the prefix."""
+    prefix = Path(sys.prefix)
+    # `make install` puts the virtual environment two folders below its prefix.
+    places = (prefix / name, prefix.parent.parent / name)
+    return next((place for place in places if place.is_file()), None)
+
+
+def preload_library() -> Path:
+    """The library for LD_PRELOAD that belongs to this installation."""
+    name = "lib/libloopscope_preload.so"
+    places = [_installed(name)]
+    if found := shutil.which("loopscope-host"):
+        places.append(Path(found).resolve().parent.parent / name)
+    for place in places:
+        if place is not None and place.is_file():
+            return place
+    raise TestbedError(
+        f"libloopscope_preload.so is not in {Path(sys.prefix) / 'lib'}, nor with a loopscope-host "
+        "in PATH; build it with: make build"
+    )
+
+
 def host_binary() -> Path:
     """The loopscope-host that belongs to this installation."""
-    prefix = Path(sys.prefix)
-    for directory in (prefix / "bin", prefix.parent.parent / "bin"):
-        if (directory / "loopscope-host").is_file():
-            return directory / "loopscope-host"
+    if (own := _installed("bin/loopscope-host")) is not None:
+        return own
     found = shutil.which("loopscope-host")
     if found is None:
         raise TestbedError(

@@ -1,0 +1,224 @@
+"""``loopscope accelerate``: runs a program whose TCP connections the user-mode stack transfers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from loopscope.cli import exits
+
+HELP = (
+    "Run a program whose TCP connections are transferred in its own process.\n\n"
+    "loopscope accelerate -- redis-server --port 6379\n\n"
+    "loopscope accelerate --only 6379 --explain -- redis-benchmark -h 10.0.0.2\n\n"
+    "The program needs no change and no rights. The machine's service has to run (loopscope-host "
+    "stack serve). Connections over loopback, and those that do what the stack does not support, "
+    "stay with the kernel.\n\n"
+    "The exit code is the program's; 127 where it is not there, 126 where it cannot be executed."
+)
+
+TESTED = "x86_64"
+ALSO_BUILT = "aarch64"
+# Python ignores these signals, and a program would inherit that.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def accelerate(
+    command: Annotated[
+        list[str], typer.Argument(help="The program and its arguments.", show_default=False)
+    ],
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="PORTS",
+            help="Only connections with one of these ports at either end, as in 80,8000-8010. "
+            "Default: LOOPSCOPE_STACK_ONLY, or all.",
+            show_default=False,
+        ),
+    ] = None,
+    service: Annotated[
+        Path | None,
+        typer.Option(
+            "--service",
+            metavar="PATH",
+            help="The socket of the machine's service. Default: LOOPSCOPE_STACK, or "
+            "/run/loopscope/stack.sock.",
+            show_default=False,
+        ),
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="When the program has ended, list its TCP sockets on standard error: whether each "
+            "was accelerated, and why not.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="With --explain: print the list as one JSON object on standard output."
+        ),
+    ] = False,
+) -> None:
+    from loopscope.cli.executable import ExecutableError, cannot_execute, find
+
+    if as_json and not explain:
+        exits.end(exits.USAGE, "--json is the form of what --explain prints: give both")
+    environment = _environment(only, service)
+    name, *_ = command
+    try:
+        program = find(name)
+        _warn(name, program, environment)
+        try:
+            if explain:
+                _explained(program, command, environment, as_json)
+            _become(program, command, environment)
+        except OSError as error:
+            raise cannot_execute(program, error) from None
+    except ExecutableError as error:
+        exits.end(error.code, str(error))
+
+
+def ports(text: str) -> str:
+    """Ports as the library reads them from LOOPSCOPE_STACK_ONLY.
+
+    Raises:
+        ValueError: they are no ports between commas. The text says which part is wrong.
+    """
+    # crates/preload/src/ports.rs reads them, too; crates/preload/tests/ports.txt is a test of both.
+    parts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 0 < first <= last <= 65535:
+            what = f"{part.strip()!r} in {text!r}" if "," in text else repr(text)
+            raise ValueError(
+                f"{what} should be a port from 1 to 65535 or a range of them, as in 80,8000-8010"
+            )
+        parts.append(f"{first}-{last}" if last > first else str(first))
+    return ",".join(parts)
+
+
+def _environment(only: str | None, service: Path | None) -> dict[str, str]:
+    """The program's variables. Ends the command where it cannot be accelerated at all."""
+    from loopscope.cli import stack_service
+    from loopscope.testbed import TestbedError, preload_library
+
+    environment = dict(os.environ)
+    # In the C locale Python sets this variable for itself and for all that it starts.
+    if b"LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
+        environment.pop("LC_CTYPE", None)
+    option = "--only" if only is not None else "LOOPSCOPE_STACK_ONLY"
+    asked = environment.pop("LOOPSCOPE_STACK_ONLY", "") if only is None else only
+    if asked or only is not None:
+        try:
+            environment["LOOPSCOPE_STACK_ONLY"] = ports(asked)
+        except ValueError as error:
+            exits.end(exits.USAGE, f"{option}: {error}")
+    machine = os.uname().machine
+    if machine not in (TESTED, ALSO_BUILT):
+        exits.end(exits.USAGE, f"there is no accelerating library for this processor ({machine})")
+    try:
+        library = str(preload_library())
+    except TestbedError as error:
+        exits.end(exits.USAGE, str(error))
+    if re.search(r"[\s:]", library):
+        what = "its path has a space or a colon, which LD_PRELOAD takes for an end"
+        exits.end(exits.USAGE, f"{library} cannot be loaded: {what}; install loopscope elsewhere")
+    before = [each for each in re.split("[ :]", environment.get("LD_PRELOAD", "")) if each]
+    environment["LD_PRELOAD"] = ":".join([library, *(each for each in before if each != library)])
+    given = service or Path(environment.get("LOOPSCOPE_STACK") or stack_service.DEFAULT)
+    # The program may change its folder.
+    path = Path(os.path.abspath(given))
+    environment["LOOPSCOPE_STACK"] = str(path)
+    try:
+        stack_service.ask(path)
+    except stack_service.ServiceError as error:
+        exits.end(exits.USAGE, str(error))
+    return environment
+
+
+def _warn(name: str, program: Path, environment: dict[str, str]) -> None:
+    """Says on standard error why nothing of a program will be accelerated, where that is known.
+
+    The library is left out where the program would not start with it.
+    """
+    from loopscope.cli.executable import obstacle
+
+    if os.uname().machine != TESTED:
+        _complain(f"acceleration is not tested on this processor ({os.uname().machine})")
+    if (found := obstacle(program)) is None:
+        return
+    effect = "its connections stay with the kernel"
+    if found.breaks:
+        environment["LD_PRELOAD"] = environment["LD_PRELOAD"].partition(":")[2]
+        effect = "it is started without the library, and its connections stay with the kernel"
+    shown = name if name == str(found.file) else f"{name} ({found.file})"
+    _complain(f"{shown} {found.why}; {effect}")
+
+
+def _complain(what: str) -> None:
+    typer.echo(f"loopscope: warning: {what}", err=True)
+
+
+def _become(program: Path, command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Goes on as the program, whose exit code and signals are this command's then."""
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program, command, environment)
+
+
+def _explained(
+    program: Path, command: list[str], environment: dict[str, str], as_json: bool
+) -> NoReturn:
+    """Runs the program and says what became of its sockets."""
+    from loopscope.cli.socket_table import Lines, json_of, table_of
+
+    with Lines() as lines:
+        environment["LOOPSCOPE_STACK_EXPLAIN"] = str(lines.path)
+        status = _attend(program, command, environment)
+        explained = lines.read()
+    code = 128 - status if status < 0 else status
+    if as_json:
+        typer.echo(json_of(explained, code))
+    else:
+        ended_by = signal.Signals(-status).name if status < 0 else None
+        for line in table_of(explained, ended_by):
+            typer.echo(line, err=True)
+    raise typer.Exit(code)
+
+
+def _attend(program: Path, command: list[str], environment: dict[str, str]) -> int:
+    """Runs the program to its end and passes on signals that are sent to this process alone.
+
+    Returns its exit code, or the negative number of the signal that has ended it.
+    """
+    passed = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+    watched = passed | {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+    # Where it is ignored the kernel forgets how the program has ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    # Unlike subprocess, it closes no descriptors that this process has inherited.
+    process = os.posix_spawn(
+        program, command, environment, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
+    )
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        came = signal.sigwaitinfo(watched)
+        # The terminal sends Ctrl-C to the program, too; the kernel's code is above 0. Of a lost
+        # terminal SIGHUP may tell this process alone, the leader of its session.
+        was_sent = came.si_code <= 0 or came.si_signo == signal.SIGHUP
+        if was_sent and came.si_signo != signal.SIGCHLD:
+            os.kill(process, came.si_signo)
