@@ -34,7 +34,8 @@ struct Line {
     /// Bytes that the program has read from the stack, and written to it.
     read_from_stack: u64,
     written_to_stack: u64,
-    /// Bytes of both streams, also of those by the kernel, as its socket tells.
+    /// Bytes of both streams, also of those by the kernel, as its socket tells. It counts one more
+    /// as written where this end has connected, for its SYN.
     received: Option<u64>,
     written: Option<u64>,
 }
