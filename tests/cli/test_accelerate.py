@@ -1,6 +1,6 @@
 """`loopscope accelerate` without a stack: what it refuses, what it says, how it runs the program.
 
-tests/system/test_accelerate.py has the stack.
+tests/system/test_accelerated_programs.py has the stack.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import struct
@@ -372,20 +373,21 @@ def test_signals_are_passed_on_once(service: Service) -> None:
     process, terminal = pty.fork()
     if process == 0:
         os.execv(command[0], command)
-    with open(terminal, "r+b", buffering=0) as screen:
-        said = b""
+    said = b""
 
-        def until(text: bytes) -> None:
-            nonlocal said
-            while text not in said:
-                said += screen.read(1000)
-            said = said.partition(text)[2]
+    def until(text: bytes) -> None:
+        nonlocal said
+        while text not in said:
+            assert select.select([terminal], [], [], 60)[0], said
+            said += os.read(terminal, 1000)
+        said = said.partition(text)[2]
 
+    try:
         until(b"ready")
         # Where the command finds the signal late, the program has it already.
         os.kill(process, signal.SIGSTOP)
         assert os.WIFSTOPPED(os.waitpid(process, os.WUNTRACED)[1])
-        screen.write(b"\x03")
+        os.write(terminal, b"\x03")
         until(b"came")
         os.kill(process, signal.SIGCONT)
         os.kill(process, signal.SIGHUP)
@@ -394,7 +396,14 @@ def test_signals_are_passed_on_once(service: Service) -> None:
         os.kill(process, signal.SIGTERM)
         until(b"1 1")
         until(b"accelerated: ")
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 3
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        raise
+    finally:
+        # Without the terminal it would be ended by that.
+        status = os.waitpid(process, 0)[1]
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 3
 
 
 SOCKET = {

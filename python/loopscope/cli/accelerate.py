@@ -208,17 +208,23 @@ def _attend(program: Path, command: list[str], environment: dict[str, str]) -> i
     # Where it is ignored the kernel forgets how the program has ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    # Unlike subprocess, it closes no descriptors that this process has inherited.
-    process = os.posix_spawn(
-        program, command, environment, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
-    )
-    while True:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        came = signal.sigwaitinfo(watched)
-        # The terminal sends Ctrl-C to the program, too; the kernel's code is above 0. Of a lost
-        # terminal SIGHUP may tell this process alone, the leader of its session.
-        was_sent = came.si_code <= 0 or came.si_signo == signal.SIGHUP
-        if was_sent and came.si_signo != signal.SIGCHLD:
-            os.kill(process, came.si_signo)
+    try:
+        # Unlike subprocess, it closes no descriptors that this process has inherited.
+        process = os.posix_spawn(
+            program, command, environment, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
+        )
+        while True:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            came = signal.sigwaitinfo(watched)
+            # The terminal sends Ctrl-C to the program, too; the kernel's code is above 0. Of a lost
+            # terminal SIGHUP may tell this process alone, the leader of its session.
+            was_sent = came.si_code <= 0 or came.si_signo == signal.SIGHUP
+            if was_sent and came.si_signo != signal.SIGCHLD:
+                os.kill(process, came.si_signo)
+    finally:
+        # What has come too late for the program is for nobody.
+        while signal.sigtimedwait(watched, 0):
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -52,11 +52,11 @@ COMMANDS: Final = {
     "import": _Command("import_", "import_"),
     "reset": _Command("reset", "reset"),
     "doctor": _Command("doctor", "doctor"),
+    "accelerate": _Command("accelerate", "accelerate", takes_a_command=True),
     "net": _Command("net"),
     "clock": _Command("clock"),
     "stm": _Command("stm"),
     "stack": _Command("stack"),
-    "accelerate": _Command("accelerate", "accelerate", takes_a_command=True),
     "host": _Command("setup"),
 }
 """In the order of the help."""
