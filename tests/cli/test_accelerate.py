@@ -240,7 +240,10 @@ def test_it_asks_for_a_command_and_for_what_json_is_the_form_of(service: Service
         "--json", "--service", service.path, "--", "true"
     )
     assert service.asked == 0
-    assert "Missing argument" in refused("--service", service.path)
+    for words in ([], ["--install", "sh", "--", "true"], ["--install", "sh", "--remove", "sh"]):
+        assert "give a program to run" in refused("--service", service.path, *words)
+    assert "--in is where" in refused("--in", service.path.parent, "--", "true")
+    assert "--explain is for a program" in refused("--explain", "--install", "sh")
 
 
 def test_a_library_that_ld_preload_cannot_name_is_refused(
@@ -345,6 +348,76 @@ def test_a_static_program_runs_after_a_warning(service: Service, tmp_path: Path)
     done = run("--explain", "--service", service.path, "--", tmp_path / "script")
     assert f"{tmp_path}/script ({program}) is statically linked" in done.stderr
     assert "accelerated: 0 of 0 TCP sockets\nthe program has made no TCP socket" in done.stderr
+
+
+def test_a_launcher_runs_one_program_accelerated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs neither the command nor the service, and is removed by its maker alone."""
+    place, theirs = tmp_path / "own folder", tmp_path / "bin"
+    theirs.mkdir()
+    show = theirs / "show it"
+    show.write_text("#!/bin/sh\nenv -0; printf '%s|' \"$@\"; exit 6\n")
+    show.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{theirs}:/usr/bin:/bin")
+
+    def change(*words: str | Path) -> str:
+        done = CliRunner().invoke(app, ["accelerate", *map(str, words), "--in", str(place)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def variables(**more: str) -> dict[str, str]:
+        plain = {"PATH": "/usr/bin:/bin"} | more
+        done = subprocess.run(
+            [place / "show it", "a b", "", "c"], env=plain, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (6, "")
+        *found, words = done.stdout.split("\0")
+        assert words == "a b||c|"
+        # The shell of the program sets PWD and others.
+        pairs = dict(each.split("=", 1) for each in found)
+        return {key: pairs[key] for key in pairs if key[:2] in ("LD", "LO")}
+
+    said = change("--install", "show it", "--only", "80, 90-91", "--service", "/run/a b.sock")
+    assert f"{place}/show it runs {show} with the library" in said and "warning" not in said
+    asked = {"LOOPSCOPE_STACK": "/run/a b.sock", "LOOPSCOPE_STACK_ONLY": "80,90-91"}
+    assert variables() == asked | {"LD_PRELOAD": str(LIBRARY)}
+    assert variables(LD_PRELOAD="libm.so.6")["LD_PRELOAD"] == f"{LIBRARY}:libm.so.6"
+    # Made again it is for the same program, though the launcher comes first in PATH.
+    change("--install", "show it")
+    assert variables() == {"LD_PRELOAD": str(LIBRARY)}
+    # Where loopscope is gone, the program runs as before.
+    launcher = place / "show it"
+    launcher.write_text(launcher.read_text().replace(str(LIBRARY), "/gone/library.so"))
+    assert variables() == {}
+    assert change("--remove", "show it") == f"removed {launcher}\n"
+    assert list(place.iterdir()) == []
+    assert "there is no launcher" in refused("--remove", "show it", "--in", place)
+    monkeypatch.setenv("PATH", f"{theirs}:{place}:/usr/bin:/bin")
+    assert f"put {place} first in PATH" in change("--install", "show it")
+
+
+def test_a_launcher_takes_no_other_files_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = tmp_path / ".local/bin"
+    place.mkdir(parents=True)
+    for text in ("", "#!/bin/sh\nexec true\n"):
+        (place / "sh").write_text(text)
+        for verb in ("--install", "--remove"):
+            assert f"{place}/sh is there and was not made by" in refused(verb, "sh")
+        assert (place / "sh").read_text() == text
+    (place / "env").symlink_to("/nowhere")
+    assert "was not made by --install" in refused("--install", "env")
+    assert "would be its own launcher" in refused("--install", "/bin/sh", "--in", "/bin")
+    assert "no such program in PATH" in refused("--install", "no-such-program", code=127)
+    assert "should be a port" in refused("--install", "cat", "--only", "x")
+    static = tmp_path / "static"
+    static.write_bytes(elf(None))
+    static.chmod(0o755)
+    assert "cannot be accelerated" in refused("--install", static)
+    assert sorted(path.name for path in place.iterdir()) == ["env", "sh"]
 
 
 COUNTS = """

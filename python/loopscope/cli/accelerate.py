@@ -20,6 +20,9 @@ HELP = (
     "The program needs no change and no rights. The machine's service has to run (loopscope-host "
     "stack serve). Connections over loopback, and those that do what the stack does not support, "
     "stay with the kernel.\n\n"
+    "--install makes it so for one program: a launcher of its name, in ~/.local/bin, that needs no "
+    "command and no variable.\n\n"
+    "loopscope accelerate --install redis-server --only 6379\n\n"
     "The exit code is the program's; 127 where it is not there, 126 where it cannot be executed."
 )
 
@@ -31,8 +34,9 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 def accelerate(
     command: Annotated[
-        list[str], typer.Argument(help="The program and its arguments.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(help="The program and its arguments.", show_default=False),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option(
@@ -67,11 +71,47 @@ def accelerate(
             "--json", help="With --explain: print the list as one JSON object on standard output."
         ),
     ] = False,
+    install: Annotated[
+        str | None,
+        typer.Option(
+            "--install",
+            metavar="PROGRAM",
+            help="Run nothing, but make a launcher that runs this program accelerated.",
+            show_default=False,
+        ),
+    ] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(
+            "--remove",
+            metavar="PROGRAM",
+            help="Remove the launcher that --install has made.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--in",
+            metavar="FOLDER",
+            help="Where the launcher is. Default: ~/.local/bin.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     from loopscope.cli.executable import ExecutableError, cannot_execute, find
 
+    if (command is not None) + (install is not None) + (remove is not None) != 1:
+        exits.end(exits.USAGE, "give a program to run (-- CMD…), or --install, or --remove")
     if as_json and not explain:
         exits.end(exits.USAGE, "--json is the form of what --explain prints: give both")
+    if folder is not None and command is not None:
+        exits.end(exits.USAGE, "--in is where --install and --remove have their launcher")
+    if explain and command is None:
+        exits.end(exits.USAGE, "--explain is for a program that is run (-- CMD…)")
+    if command is None:
+        _change_launcher(install, remove, folder, only, service)
+        return
     environment = _environment(only, service)
     name, *_ = command
     try:
@@ -107,32 +147,80 @@ def ports(text: str) -> str:
     return ",".join(parts)
 
 
-def _environment(only: str | None, service: Path | None) -> dict[str, str]:
-    """The program's variables. Ends the command where it cannot be accelerated at all."""
-    from loopscope.cli import stack_service
+def _change_launcher(
+    install: str | None,
+    remove: str | None,
+    folder: Path | None,
+    only: str | None,
+    service: Path | None,
+) -> None:
+    """Makes or removes the launcher of a program."""
+    from loopscope.cli import launcher
+    from loopscope.cli.executable import ExecutableError
+
+    place = folder or launcher.default_folder()
+    try:
+        if remove is not None:
+            typer.echo(f"removed {launcher.remove(remove, place)}")
+        if install is None:
+            return
+        variables = {}
+        if service is not None:
+            variables["LOOPSCOPE_STACK"] = os.path.abspath(service)
+        if only is not None:
+            variables["LOOPSCOPE_STACK_ONLY"] = _ports("--only", only)
+        program = launcher.install(install, place, _library(), variables)
+        name = Path(install).name
+        typer.echo(f"{place / name} runs {program} with the library; its connections are")
+        typer.echo("accelerated where the machine's service runs, and the kernel's where not")
+        if not launcher.comes_first(name, place):
+            _complain(f"a shell does not find it by the name {name}: put {place} first in PATH")
+    except launcher.LauncherError as error:
+        exits.end(exits.USAGE, str(error))
+    except ExecutableError as error:
+        exits.end(error.code, str(error))
+    except OSError as error:
+        exits.end_of_file_error(error)
+
+
+def _ports(option: str, text: str) -> str:
+    """Ports as the library reads them. Ends the command where they are none."""
+    try:
+        return ports(text)
+    except ValueError as error:
+        exits.end(exits.USAGE, f"{option}: {error}")
+
+
+def _library() -> Path:
+    """The library for LD_PRELOAD. Ends the command where there is none for it to name."""
     from loopscope.testbed import TestbedError, preload_library
 
-    environment = dict(os.environ)
-    # In the C locale Python sets this variable for itself and for all that it starts.
-    if b"LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
-        environment.pop("LC_CTYPE", None)
-    option = "--only" if only is not None else "LOOPSCOPE_STACK_ONLY"
-    asked = environment.pop("LOOPSCOPE_STACK_ONLY", "") if only is None else only
-    if asked or only is not None:
-        try:
-            environment["LOOPSCOPE_STACK_ONLY"] = ports(asked)
-        except ValueError as error:
-            exits.end(exits.USAGE, f"{option}: {error}")
     machine = os.uname().machine
     if machine not in (TESTED, ALSO_BUILT):
         exits.end(exits.USAGE, f"there is no accelerating library for this processor ({machine})")
     try:
-        library = str(preload_library())
+        library = preload_library()
     except TestbedError as error:
         exits.end(exits.USAGE, str(error))
-    if re.search(r"[\s:]", library):
+    if re.search(r"[\s:]", str(library)):
         what = "its path has a space or a colon, which LD_PRELOAD takes for an end"
         exits.end(exits.USAGE, f"{library} cannot be loaded: {what}; install loopscope elsewhere")
+    return library
+
+
+def _environment(only: str | None, service: Path | None) -> dict[str, str]:
+    """The program's variables. Ends the command where it cannot be accelerated at all."""
+    from loopscope.cli import stack_service
+
+    environment = dict(os.environ)
+    # In the C locale Python sets this variable for itself and for all that it starts.
+    if b"\0LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
+        environment.pop("LC_CTYPE", None)
+    option = "--only" if only is not None else "LOOPSCOPE_STACK_ONLY"
+    asked = environment.pop("LOOPSCOPE_STACK_ONLY", "") if only is None else only
+    if asked or only is not None:
+        environment["LOOPSCOPE_STACK_ONLY"] = _ports(option, asked)
+    library = str(_library())
     before = [each for each in re.split("[ :]", environment.get("LD_PRELOAD", "")) if each]
     environment["LD_PRELOAD"] = ":".join([library, *(each for each in before if each != library)])
     given = service or Path(environment.get("LOOPSCOPE_STACK") or stack_service.DEFAULT)

@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,10 @@ class Obstacle:
     """Whether the program does not start with it."""
 
 
-def find(program: str) -> Path:
+def find(program: str, folders: Sequence[str] | None = None) -> Path:
     """The file that a shell would execute for a program's name or path.
+
+    ``folders`` are those of PATH.
 
     Raises:
         ExecutableError: there is none, or it may not be executed.
@@ -59,7 +61,7 @@ def find(program: str) -> Path:
             what = "is a directory" if is_folder else f"is not executable; try: chmod +x {program}"
             raise ExecutableError(f"{program} {what}", NOT_EXECUTABLE)
         return path
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = os.get_exec_path() if folders is None else folders
     # An empty name of a folder is the current one.
     places = [Path(folder or ".") / program for folder in folders]
     for place in places:
