@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loopscope.cli import app, stack_service
-from loopscope.cli.accelerate import ports
+from loopscope.cli.accelerate import WAYS_TO_RECEIVE, ports
 from loopscope.cli.executable import find, obstacle
 from loopscope.cli.socket_table import Explained, Lines, json_of, table_of
 
@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(sys.executable).parents[1]
 LOOPSCOPE = PREFIX / "bin" / "loopscope"
 LIBRARY = PREFIX / "lib" / "libloopscope_preload.so"
-WELCOME = b'{"welcome":{"chunk":4096,"receive":64,"inlet":"lsi0"}}\n'
 PORTS = [
     (*line.split("|"), "")[:3]
     for line in (ROOT / "crates/preload/tests/ports.txt").read_text("utf-8").splitlines()
@@ -43,7 +42,8 @@ class Service:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.answer: bytes | None = WELCOME
+        # Nothing for those who ask for nothing. None: it does not even close.
+        self.answer: bytes | None = b""
         self.asked = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -126,10 +126,23 @@ def test_wrong_ports_are_refused_by_their_place(
     assert "LOOPSCOPE_STACK_ONLY: '90-80' should be" in said
 
 
+def test_ways_to_receive_are_the_librarys(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (ROOT / "crates/preload/src/habit.rs").read_text("utf-8")
+    assert all(f'"{way}"' in source for way in WAYS_TO_RECEIVE)
+    words = ("--service", service.path, "--", "true")
+    one = "should be one of adaptive, spin, block"
+    assert refused("--receive", "Spin", *words) == f"loopscope: --receive: 'Spin' {one}"
+    monkeypatch.setenv("LOOPSCOPE_STACK_RECEIVE", "now")
+    assert refused(*words) == f"loopscope: LOOPSCOPE_STACK_RECEIVE: 'now' {one}"
+
+
 def test_the_program_gets_three_variables_and_else_what_it_would_have(service: Service) -> None:
     # In the C locale Python sets LC_CTYPE for what it starts.
     plain = {"PATH": "/usr/bin:/bin", "LD_PRELOAD": "libm.so.6 libdl.so.2", "A": "b c"}
     asked = ["--only", " 80, 90-91", "--service", os.path.relpath(service.path)]
+    asked += ["--receive", "spin"]
     for more in [[], ["--explain"]]:
         done = run(*more, *asked, "--", "env", "-0", environment=plain)
         assert done.returncode == 0, done.stderr
@@ -141,6 +154,7 @@ def test_the_program_gets_three_variables_and_else_what_it_would_have(service: S
             "LD_PRELOAD": f"{LIBRARY}:libm.so.6:libdl.so.2",
             "LOOPSCOPE_STACK": str(service.path),
             "LOOPSCOPE_STACK_ONLY": "80,90-91",
+            "LOOPSCOPE_STACK_RECEIVE": "spin",
         }
     # Within itself, the library is there once, and the variables are the defaults.
     inner = [LOOPSCOPE, "accelerate", "--", "env"]
@@ -226,7 +240,7 @@ def test_where_no_service_answers_nothing_is_started(
     assert said(nobody).endswith("stack serve")
     service.answer = b'{"refused":"256 programs have connections by the stack already"}\n'
     assert "refuses: 256 programs have connections by the stack already" in said(service.path)
-    for answer in (b"", b"SSH-2.0-OpenSSH\n", b"[]\n", b'{"welcome":1}\n'):
+    for answer in (b"SSH-2.0-OpenSSH\n", b"[]\n", b"\xff", b"x" * 100_000):
         service.answer = answer
         assert "is not loopscope's service of the stack" in said(service.path), answer
     monkeypatch.setattr(stack_service, "_PATIENCE_S", 0.05)

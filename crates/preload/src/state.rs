@@ -98,12 +98,12 @@ impl State {
         if is_first {
             let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
             self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
-            let said = |name| std::env::var(name).unwrap_or_default();
-            match Receive::parse(&said("LOOPSCOPE_STACK_RECEIVE")) {
+            let said = |name| std::env::var_os(name).unwrap_or_default();
+            match Receive::parse(&said("LOOPSCOPE_STACK_RECEIVE").to_string_lossy()) {
                 Ok(receive) => set_receive(receive),
                 Err(why) => self.unreadable = Some(why),
             }
-            match Ports::parse(&said("LOOPSCOPE_STACK_ONLY")) {
+            match Ports::parse(&said("LOOPSCOPE_STACK_ONLY").to_string_lossy()) {
                 Ok(ports) => self.ports = ports,
                 Err(why) => self.unreadable = Some(why),
             }

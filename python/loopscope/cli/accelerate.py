@@ -26,6 +26,7 @@ HELP = (
     "The exit code is the program's; 127 where it is not there, 126 where it cannot be executed."
 )
 
+WAYS_TO_RECEIVE = ("adaptive", "spin", "block")
 TESTED = "x86_64"
 ALSO_BUILT = "aarch64"
 # Python ignores these signals, and a program would inherit that.
@@ -54,6 +55,17 @@ def accelerate(
             metavar="PATH",
             help="The socket of the machine's service. Default: LOOPSCOPE_STACK, or "
             "/run/loopscope/stack.sock.",
+            show_default=False,
+        ),
+    ] = None,
+    receive: Annotated[
+        str | None,
+        typer.Option(
+            "--receive",
+            metavar="adaptive|spin|block",
+            help="How threads wait: they look until something is there (spin), sleep at once "
+            "(block), or look for some 50 µs where that has helped before (adaptive). "
+            "Default: LOOPSCOPE_STACK_RECEIVE, or adaptive.",
             show_default=False,
         ),
     ] = None,
@@ -110,9 +122,9 @@ def accelerate(
     if explain and command is None:
         exits.end(exits.USAGE, "--explain is for a program that is run (-- CMD…)")
     if command is None:
-        _change_launcher(install, remove, folder, only, service)
+        _change_launcher(install, remove, folder, _variables(only, service, receive))
         return
-    environment = _environment(only, service)
+    environment = _environment(_variables(only, service, receive))
     name, *_ = command
     try:
         program = find(name)
@@ -151,8 +163,7 @@ def _change_launcher(
     install: str | None,
     remove: str | None,
     folder: Path | None,
-    only: str | None,
-    service: Path | None,
+    variables: dict[str, str],
 ) -> None:
     """Makes or removes the launcher of a program."""
     from loopscope.cli import launcher
@@ -164,11 +175,6 @@ def _change_launcher(
             typer.echo(f"removed {launcher.remove(remove, place)}")
         if install is None:
             return
-        variables = {}
-        if service is not None:
-            variables["LOOPSCOPE_STACK"] = os.path.abspath(service)
-        if only is not None:
-            variables["LOOPSCOPE_STACK_ONLY"] = _ports("--only", only)
         program = launcher.install(install, place, _library(), variables)
         name = Path(install).name
         typer.echo(f"{place / name} runs {program} with the library; its connections are")
@@ -183,12 +189,30 @@ def _change_launcher(
         exits.end_of_file_error(error)
 
 
+def _variables(only: str | None, service: Path | None, receive: str | None) -> dict[str, str]:
+    """What options say, as the library's variables. Ends the command where it cannot be read."""
+    variables = {}
+    if service is not None:
+        # The program may change its folder.
+        variables["LOOPSCOPE_STACK"] = os.path.abspath(service)
+    if only is not None:
+        variables["LOOPSCOPE_STACK_ONLY"] = _ports("--only", only)
+    if receive is not None:
+        variables["LOOPSCOPE_STACK_RECEIVE"] = _way_to_receive("--receive", receive)
+    return variables
+
+
 def _ports(option: str, text: str) -> str:
-    """Ports as the library reads them. Ends the command where they are none."""
     try:
         return ports(text)
     except ValueError as error:
         exits.end(exits.USAGE, f"{option}: {error}")
+
+
+def _way_to_receive(option: str, text: str) -> str:
+    if text not in WAYS_TO_RECEIVE:
+        exits.end(exits.USAGE, f"{option}: {text!r} should be one of {', '.join(WAYS_TO_RECEIVE)}")
+    return text
 
 
 def _library() -> Path:
@@ -208,24 +232,28 @@ def _library() -> Path:
     return library
 
 
-def _environment(only: str | None, service: Path | None) -> dict[str, str]:
-    """The program's variables. Ends the command where it cannot be accelerated at all."""
+def _environment(asked: dict[str, str]) -> dict[str, str]:
+    """The program's variables, with those that options ask for.
+
+    It ends the command where the program cannot be accelerated at all.
+    """
     from loopscope.cli import stack_service
 
-    environment = dict(os.environ)
+    environment = os.environ | asked
     # In the C locale Python sets this variable for itself and for all that it starts.
     if b"\0LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
         environment.pop("LC_CTYPE", None)
-    option = "--only" if only is not None else "LOOPSCOPE_STACK_ONLY"
-    asked = environment.pop("LOOPSCOPE_STACK_ONLY", "") if only is None else only
-    if asked or only is not None:
-        environment["LOOPSCOPE_STACK_ONLY"] = _ports(option, asked)
+    # The library would say what is wrong with them to those alone who ask for its reasons.
+    for name, read in (
+        ("LOOPSCOPE_STACK_ONLY", _ports),
+        ("LOOPSCOPE_STACK_RECEIVE", _way_to_receive),
+    ):
+        if environment.get(name):
+            environment[name] = read(name, environment[name])
     library = str(_library())
     before = [each for each in re.split("[ :]", environment.get("LD_PRELOAD", "")) if each]
     environment["LD_PRELOAD"] = ":".join([library, *(each for each in before if each != library)])
-    given = service or Path(environment.get("LOOPSCOPE_STACK") or stack_service.DEFAULT)
-    # The program may change its folder.
-    path = Path(os.path.abspath(given))
+    path = Path(os.path.abspath(environment.get("LOOPSCOPE_STACK") or stack_service.DEFAULT))
     environment["LOOPSCOPE_STACK"] = str(path)
     try:
         stack_service.ask(path)

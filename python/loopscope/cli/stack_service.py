@@ -10,7 +10,7 @@ from pathlib import Path
 DEFAULT = Path("/run/loopscope/stack.sock")
 
 _PATIENCE_S = 10.0
-"""Time for its answer. It makes the devices of a program before that."""
+"""Time for its answer."""
 _LINE = 1 << 16
 """Bytes of its answer, at most."""
 
@@ -20,7 +20,7 @@ class ServiceError(Exception):
 
 
 def ask(path: Path) -> None:
-    """Connects to the service as a program does, and ends that again.
+    """Looks whether the service accepts programs, and takes nothing from it.
 
     Raises:
         ServiceError: no service serves there.
@@ -37,13 +37,13 @@ def ask(path: Path) -> None:
         except OSError as error:
             raise ServiceError(f"{path}: {error.strerror or error}; {serve}") from None
         line = _line(stream, path, serve)
+    if not line:
+        return
     try:
         answer = json.loads(line)
     except ValueError:
         answer = None
     match answer:
-        case {"welcome": dict()}:
-            return
         case {"refused": str(why)}:
             raise ServiceError(f"the service of the stack at {path} refuses: {why}")
     raise ServiceError(f"what serves at {path} is not loopscope's service of the stack; {serve}")
@@ -62,9 +62,13 @@ def _command(path: Path) -> str:
 
 
 def _line(stream: socket.socket, path: Path, serve: str) -> bytes:
-    """The line that it answers. The descriptors that come with it are closed by the kernel."""
+    """The line that it answers. It is empty where a program may go on.
+
+    A program that asks for nothing gets no devices (crates/stack-service/src/service.rs, `begins`).
+    """
     line = b""
     try:
+        stream.shutdown(socket.SHUT_WR)
         while not line.endswith(b"\n") and len(line) < _LINE:
             part = stream.recv(_LINE)
             if not part:
