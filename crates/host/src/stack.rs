@@ -32,9 +32,9 @@ enum Verb {
     /// Give programs of all users devices, take their TCP connections over from the kernel and give
     /// them back, until SIGINT, SIGTERM or SIGHUP comes
     ///
-    /// It serves the network namespace that it runs in, as root. `loopscope accelerate` runs programs
-    /// that use it, and so does the library that it loads into them. If the service is killed, a
-    /// second process gives the connections back to the kernel and removes the devices.
+    /// It serves the network namespace that it runs in, as root. `loopscope accelerate` runs
+    /// programs that use it, and so does the library that it loads into them. If the service is
+    /// killed, a second process gives the connections back to the kernel and removes the devices.
     Serve {
         /// Where programs find it
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
