@@ -39,7 +39,7 @@ def bulk() -> dict[str, Any]:
 def _compared(
     found: dict[str, Any], kinds: tuple[tuple[str, ...], tuple[str, ...]], parts: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The spreads by kind, and the ratios of the stack's kinds to the kernel's of the same round."""
+    """The spreads by kind, and the stack's ratios to the kernel's kinds in the same round."""
     values: Values = found.pop("values", {})
     found["kinds"] = {
         kind: {part: spread(each) for part, each in measured.items()}

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
-use loopscope_engine::wire::{Answer, Request};
 use loopscope_stack_service::{Service, keep};
-use loopscope_unix_lines::{receive, send};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -92,16 +90,10 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn status(path: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
-    let stream = UnixStream::connect(path).with_context(|| {
-        let start =
-            format!("start one as root: loopscope-host stack serve --socket {}", path.display());
-        format!("no service of the stack answers at {}; {start}", path.display())
+    let (programs, connections) = loopscope_stack_service::status(path).with_context(|| {
+        let start = format!("loopscope-host stack serve --socket {}", path.display());
+        format!("no service of the stack answers at {}; start one as root: {start}", path.display())
     })?;
-    send(&stream, &Request::Status, &[]).context("cannot ask the service")?;
-    let answer = receive(&stream).context("cannot ask the service")?;
-    let Some((Answer::Status { programs, connections }, _)) = answer else {
-        anyhow::bail!("the service does not tell; is it of another version?");
-    };
     let mut out = std::io::stdout().lock();
     if is_json {
         let told = serde_json::json!({ "programs": programs, "connections": connections });

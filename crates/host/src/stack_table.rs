@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use loopscope_engine::wire::{Status, Streams};
+use loopscope_stack_service::{Status, Streams};
 
 const HEADS: [&str; 11] = [
     "PID", "UID", "LOCAL", "PEER", "DEVICE", "PACKETS", "BYTES", "UNACKED", "UNREAD", "MSS", "RTT",

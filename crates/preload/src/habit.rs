@@ -1,29 +1,4 @@
-//! Whether a thread looks for what it waits for before it sleeps: pure decisions.
-
-/// How threads wait for what comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receive {
-    /// They look before they sleep where that has helped.
-    Adaptive,
-    /// They look until it is there.
-    Spin,
-    /// They sleep at once.
-    Block,
-}
-
-impl Receive {
-    /// How a word asks for it (`LOOPSCOPE_STACK_RECEIVE`); no word asks for nothing.
-    pub(crate) fn parse(word: &str) -> Result<Receive, String> {
-        match word {
-            "" | "adaptive" => Ok(Receive::Adaptive),
-            "spin" => Ok(Receive::Spin),
-            "block" => Ok(Receive::Block),
-            _ => {
-                Err(format!("LOOPSCOPE_STACK_RECEIVE is {word:?}, and not adaptive, spin or block"))
-            }
-        }
-    }
-}
+//! Whether a thread looks for what it waits for before it sleeps: a pure decision.
 
 /// So many waits pass without a look after one that did not help, and at most so many after
 /// several.

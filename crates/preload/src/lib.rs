@@ -28,6 +28,7 @@ mod options;
 mod polling;
 mod ports;
 mod real;
+mod receive;
 mod signals;
 mod sleep;
 mod sleepers;

@@ -1,29 +1,21 @@
 //! Waiting: a short time with turns, then asleep until a frame comes or another thread says so.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::habit::{Habit, Receive};
+use crate::habit::Habit;
+use crate::receive::Receive;
 use crate::sleepers::{Cause, Wants, take_signal};
 use crate::state::State;
-use crate::{descriptor, lock, real, signals};
+use crate::{descriptor, lock, real, receive, signals};
 
 /// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be
 /// woken costs as much.
 const SPIN: Duration = Duration::from_micros(50);
 thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit::new()) };
-}
-
-/// How threads wait. It is set before any connection is taken over.
-static RECEIVE: AtomicU8 = AtomicU8::new(Receive::Adaptive as u8);
-
-/// Threads wait so from now on.
-pub(crate) fn set_receive(receive: Receive) {
-    RECEIVE.store(receive as u8, Ordering::Relaxed);
 }
 
 /// A wait that may begin with a look.
@@ -38,10 +30,9 @@ impl Look {
     /// `has_mask`: the thread waits with another mask of signals, which it has while it sleeps. It
     /// must sleep at some time, so that these come.
     pub(crate) fn new(has_mask: bool) -> Look {
-        let receive = match RECEIVE.load(Ordering::Relaxed) {
-            word if word == Receive::Block as u8 => Receive::Block,
-            word if word == Receive::Spin as u8 && !has_mask => Receive::Spin,
-            _ => Receive::Adaptive,
+        let receive = match receive::get() {
+            Receive::Spin if has_mask => Receive::Adaptive,
+            receive => receive,
         };
         Look { receive, began: None, looks: true }
     }

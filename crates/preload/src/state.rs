@@ -12,11 +12,10 @@ use loopscope_stack::{Connection, End, Id};
 use crate::descriptor::{self, Control};
 use crate::epolls::{Epolls, Status};
 use crate::explain::Explain;
-use crate::habit::Receive;
 use crate::helper::Helper;
 use crate::options::events;
 use crate::ports::Ports;
-use crate::sleep::set_receive;
+use crate::receive::{self, Receive};
 use crate::sleepers;
 use crate::sleepers::{Cause, Plan, Sleepers};
 use crate::table::{self, Kind};
@@ -100,7 +99,7 @@ impl State {
             self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
             let said = |name| std::env::var_os(name).unwrap_or_default();
             match Receive::parse(&said("LOOPSCOPE_STACK_RECEIVE").to_string_lossy()) {
-                Ok(receive) => set_receive(receive),
+                Ok(wanted) => receive::set(wanted),
                 Err(why) => self.unreadable = Some(why),
             }
             match Ports::parse(&said("LOOPSCOPE_STACK_ONLY").to_string_lossy()) {

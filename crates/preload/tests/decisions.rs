@@ -7,12 +7,15 @@ mod habit;
 mod options;
 #[path = "../src/ports.rs"]
 mod ports;
+#[path = "../src/receive.rs"]
+mod receive;
 
 use std::net::SocketAddr;
 
-use habit::{Habit, Receive};
+use habit::Habit;
 use options::{How, Way, control, events, forbids, is_told, receiving, sending, setting};
 use ports::Ports;
+use receive::Receive;
 
 #[test]
 fn a_thread_that_looks_in_vain_looks_ever_less_often() {

@@ -6,6 +6,7 @@
 //! stream is closed as that of any process. When the service ends it takes the connections of all
 //! programs and gives them back; these go on with their sockets.
 
+mod ask;
 mod error;
 mod keeper;
 mod machine;
@@ -14,7 +15,9 @@ mod service;
 mod spare;
 mod undo;
 
+pub use ask::status;
 pub use error::MachineError;
 pub use keeper::keep;
+pub use loopscope_engine::wire::{Status, Streams};
 pub use service::Service;
 pub use undo::Failed;

@@ -25,7 +25,7 @@ use crate::undo::Failed;
 
 /// Programs at once. Each has three devices and 5 MB of memory.
 const MOST: usize = 256;
-/// Who has connected asks for devices within this time.
+/// A process that has connected asks for devices within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The service of a network namespace.

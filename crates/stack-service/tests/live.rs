@@ -12,10 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use loopscope_engine::wire::{Answer, Request, Status};
 use loopscope_engine::{Engine, EngineError};
 use loopscope_stack::{Config, Id};
-use loopscope_unix_lines::{receive, send};
+use loopscope_stack_service::Status;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 use program::{Program, Transfers};
@@ -129,14 +128,7 @@ fn the_service_tells_of_connections() {
     in_thread(|| {
         let machine = network();
         let serving = Serving::start();
-        let status = || {
-            let stream = UnixStream::connect(serving.at()).unwrap();
-            send(&stream, &Request::Status, &[]).unwrap();
-            match receive(&stream).unwrap().unwrap().0 {
-                Answer::Status { programs, connections } => (programs, connections),
-                other => panic!("{other:?}"),
-            }
-        };
+        let status = || loopscope_stack_service::status(serving.at()).unwrap();
         assert!(matches!(status(), (0, connections) if connections.is_empty()));
         let mut engine = Engine::connect(serving.at()).unwrap();
         let mut connection = connect(&machine, OWN[0]);

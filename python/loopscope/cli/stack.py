@@ -48,7 +48,7 @@ def status(
     socket: Socket = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON object: the programs' number, each connection."),
+        typer.Option("--json", help="Print one JSON object: the connections, and more of each."),
     ] = False,
 ) -> None:
     host.become(["stack", "status", *_at(socket), *(["--json"] if as_json else [])])
