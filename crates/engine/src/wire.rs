@@ -70,7 +70,7 @@ pub enum Answer {
     GivenBack,
     /// It is forgotten; what came of it.
     Forgotten {
-        /// Packets; None: its socket had been closed or disconnected.
+        /// Packets; None: its socket had been closed or disconnected before it was given back.
         packets: Option<u64>,
         /// Bytes of data.
         payload: Option<u64>,

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use loopscope_divert::Counts;
 use loopscope_engine::memory::Memory;
 use loopscope_engine::wire::{Answer, Request, Status, Streams};
 use loopscope_frames::Layout;
@@ -25,6 +26,8 @@ struct Held {
     /// None: the kernel has it, and the program gives it what came meanwhile.
     frozen: Option<Frozen>,
     memory: Memory,
+    /// What had come when it was given back.
+    counts: Option<Counts>,
 }
 
 /// A program that has devices.
@@ -135,7 +138,9 @@ impl Program {
             Ok((memory, file.into()))
         };
         match share() {
-            Ok((memory, file)) => Ok((Held { diverted, frozen: Some(frozen), memory }, file)),
+            Ok((memory, file)) => {
+                Ok((Held { diverted, frozen: Some(frozen), memory, counts: None }, file))
+            }
             Err(error) => {
                 frozen.thaw()?;
                 self.machine.forget(diverted)?;
@@ -156,6 +161,7 @@ impl Program {
         let devices = self.devices.as_ref().ok_or_else(gone)?;
         let given = give_back(&frozen, &held.memory, &flow, &devices.inlet);
         self.machine.stop(&flow)?;
+        held.counts = self.machine.counts(&flow)?;
         self.machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
         given.map(|()| Answer::GivenBack.into())
     }
@@ -166,7 +172,8 @@ impl Program {
             _ => return Err(MachineError::Refused("no such connection was given back".into())),
         }
         let held = self.connections.remove(&connection).expect("it was just found");
-        let counts = self.machine.forget(held.diverted)?;
+        // The other end may have reset the connection, which the kernel knows by now.
+        let counts = self.machine.forget(held.diverted)?.or(held.counts);
         let packets = counts.map(|counts| counts.packets);
         let payload = counts.map(|counts| counts.payload);
         Ok(Answer::Forgotten { packets, payload }.into())
@@ -197,7 +204,7 @@ impl Program {
     pub(crate) fn return_all(&mut self) -> Vec<String> {
         let mut failed = vec![];
         for (number, held) in std::mem::take(&mut self.connections) {
-            let Held { diverted, frozen, memory } = held;
+            let Held { diverted, frozen, memory, .. } = held;
             let flow = diverted.flow;
             let back = || {
                 let Some(frozen) = frozen else { return Ok(()) };
