@@ -91,8 +91,13 @@ pub(crate) fn addresses(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
 pub(crate) fn streams(fd: c_int) -> Option<(u64, u64)> {
     let info: [u64; 20] = option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0; 20])?;
     let [acknowledged, received] = [info[15], info[16]];
-    let queued = rustix::io::ioctl_fionread(borrow(fd)).ok().and_then(|_| unsent(fd));
-    Some((received, acknowledged + queued.unwrap_or(0)))
+    Some((received, acknowledged + unsent(fd).unwrap_or(0)))
+}
+
+/// Bytes that wait in both queues of the kernel's socket: those that can be read, and those that were
+/// written and are not acknowledged.
+pub(crate) fn queued(fd: c_int) -> [u64; 2] {
+    [rustix::io::ioctl_fionread(borrow(fd)).unwrap_or(0), unsent(fd).unwrap_or(0)]
 }
 
 /// SIOCOUTQ: bytes that were written and are not acknowledged.

@@ -220,7 +220,8 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
         Alone => {}
         End => fork::at_end(),
         Syscall => match given[0] as i64 {
-            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_io_uring_setup => fork::before_copy(),
+            libc::SYS_clone | libc::SYS_clone3 => fork::before_copy(),
+            libc::SYS_io_uring_setup => fork::before_ring(),
             libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
             libc::SYS_exit_group => fork::at_end(),
             libc::SYS_read

@@ -93,6 +93,17 @@ pub(crate) fn before_copy() {
     }
 }
 
+/// The program is about to have a ring of io_uring(7). What it does by that the library does not see.
+pub(crate) fn before_ring() {
+    let why = "the program uses io_uring";
+    if PROCESS.load(Ordering::Relaxed) == 0 || is_ours() {
+        lock::with(|state| {
+            state.leaves_all = Some(why);
+            state.release_all(why, |_| true);
+        });
+    }
+}
+
 /// The process is about to end.
 pub(crate) fn at_end() {
     if is_ours() {

@@ -21,6 +21,7 @@ mod first;
 mod fork;
 mod habit;
 mod helper;
+mod info;
 mod inside;
 mod lock;
 mod memory;

@@ -22,6 +22,7 @@ pub(crate) fn setting(level: c_int, name: c_int) -> Way {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Way::NoDelay,
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Way::Timeout,
         (libc::SOL_SOCKET, libc::SO_LINGER | libc::SO_PRIORITY) => Way::Pass,
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => Way::Pass,
         _ => Way::GiveBack,
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct State {
     retry: Option<(Instant, String)>,
     /// Whether nothing is taken over any more, because the program ends or forks.
     pub(crate) is_ending: bool,
+    /// Why nothing is taken over for as long as the program runs.
+    pub(crate) leaves_all: Option<&'static str>,
     pub(crate) explain: Explain,
     pub(crate) epolls: Epolls,
     pub(crate) helper: Option<Helper>,
@@ -85,6 +87,7 @@ impl State {
             ports: Ports::All,
             retry: None,
             is_ending: false,
+            leaves_all: None,
             explain: Explain::new(),
             epolls: Epolls::new(),
             helper: None,
@@ -134,6 +137,9 @@ impl State {
         let Some((here, there)) = descriptor::addresses(fd) else { return Ok(false) };
         if self.is_ending {
             return Err("the program ends or forks".into());
+        }
+        if let Some(why) = self.leaves_all {
+            return Err(why.into());
         }
         if descriptor::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) != Some(1) {
             return Err("SO_RCVLOWAT is set".into());
@@ -317,6 +323,12 @@ impl State {
     pub(crate) fn connection(&self, fd: c_int) -> Option<&Connection> {
         let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
         self.engine.as_ref()?.get(slot.id)
+    }
+
+    /// Bytes that the program has read from the stack, and written to it. None: the kernel has the
+    /// connection.
+    pub(crate) fn bytes(&mut self, fd: c_int) -> Option<[u64; 2]> {
+        Some(self.slot(fd)?.bytes)
     }
 
     /// Gives the connection of a descriptor back, if the stack has it, and leaves it to the kernel

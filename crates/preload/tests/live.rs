@@ -1,187 +1,20 @@
 //! Programs that know nothing of the stack, with and without the library. Needs root.
 
+mod machines;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 #[path = "../../stack-service/tests/world/mod.rs"]
 mod world;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use loopscope_stack_service::Service;
-use nix::unistd::geteuid;
+use machines::At::{Here, There};
+use machines::{ENDS, World, assert_accelerated, in_thread, python3, talk};
 use serde_json::Value;
-use tempfile::TempDir;
-use world::{Machine, PATIENCE, Serving, network};
-
-fn in_thread(test: impl FnOnce() + Send + 'static) {
-    if !geteuid().is_root() {
-        return skip::skipped("a network namespace needs root");
-    }
-    std::thread::spawn(test).join().expect("the test did not fail");
-}
-
-/// The library, which cargo has built next to this program.
-fn library() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let folder = program.parent().unwrap();
-    let library = folder.join("libloopscope_preload.so");
-    assert!(library.exists(), "{} is not there", library.display());
-    library
-}
-
-/// The program of `talk.c`.
-fn talk() -> &'static Path {
-    static TALK: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = TALK.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("talk");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/talk.c");
-        let made = Command::new("cc")
-            .args(["-O2", "-D_FORTIFY_SOURCE=2", "-pthread", source, "-o"])
-            .arg(&path)
-            .status()
-            .expect("there is a C compiler");
-        assert!(made.success());
-        (folder, path)
-    });
-    path
-}
-
-/// Two machines; each may have a service.
-struct World {
-    /// How threads wait.
-    receive: &'static str,
-    machine: Machine,
-    here: Option<Serving>,
-    there: Option<Serving>,
-    folder: TempDir,
-}
-
-/// Where a program runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
-    Here,
-    There,
-}
-use At::{Here, There};
-
-impl World {
-    fn make(services: bool) -> World {
-        let machine = network();
-        let here = services.then(Serving::start);
-        let there = services.then(|| machine.run(Serving::start));
-        World { receive: "adaptive", machine, here, there, folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn explain(&self, at: At) -> PathBuf {
-        self.folder.path().join(if at == Here { "here" } else { "there" })
-    }
-
-    /// Has a program run there; `preload`: with the library.
-    fn start(&self, at: At, preload: bool, program: impl AsRef<Path>, words: &[&str]) -> Running {
-        let serving = if at == Here { &self.here } else { &self.there };
-        let path = serving.as_ref().map_or(Path::new("/nonexistent"), Serving::at);
-        self.run(preload.then_some(path), at, program.as_ref(), words)
-    }
-
-    /// Has a program run there, with the library and a service at this path.
-    fn start_by(&self, path: &Path, at: At, program: &Path, words: &[&str]) -> Running {
-        self.run(Some(path), at, program, words)
-    }
-
-    fn run(&self, service: Option<&Path>, at: At, program: &Path, words: &[&str]) -> Running {
-        let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-        if let Some(path) = service {
-            command
-                .env("LD_PRELOAD", library())
-                .env("LOOPSCOPE_STACK", path)
-                .env("LOOPSCOPE_STACK_RECEIVE", self.receive)
-                .env("LOOPSCOPE_STACK_EXPLAIN", self.explain(at));
-        }
-        let mut spawn = || command.spawn().expect("it starts");
-        let mut child = if at == Here { spawn() } else { self.machine.run(spawn) };
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Running { child, out }
-    }
-
-    fn talk(&self, at: At, preload: bool, words: &str) -> Running {
-        self.start(at, preload, talk(), &words.split(' ').collect::<Vec<_>>())
-    }
-
-    /// The lines of the sockets that were connected.
-    fn explained(&self, at: At) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.explain(at)).unwrap_or_default();
-        let lines = text.lines().map(|line| serde_json::from_str(line).expect(line));
-        lines.filter(|line: &Value| !line["peer"].is_null()).collect()
-    }
-
-    /// The one connection of a program.
-    fn connection(&self, at: At) -> Value {
-        let lines = self.explained(at);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines.into_iter().next().unwrap()
-    }
-}
-
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    /// Waits for a line.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    /// What it says until it ends without an error.
-    fn end(mut self) -> String {
-        let mut said = String::new();
-        let (ended, end) = std::sync::mpsc::channel::<()>();
-        let process = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        // One that hangs says nothing for ever.
-        let guard = std::thread::spawn(move || {
-            if end.recv_timeout(3 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL);
-            }
-        });
-        self.out.read_to_string(&mut said).unwrap();
-        drop(ended);
-        guard.join().unwrap();
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "{status}: {said}");
-                return said.trim().to_owned();
-            }
-            assert!(begin.elapsed() < PATIENCE, "it does not end: {said}");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Whether the stack had nearly all of what came, by the kernel's count.
-fn assert_accelerated(line: &Value) {
-    let [stack, all] = ["received_by_stack", "received"].map(|key| line[key].as_u64());
-    let (stack, all) = stack.zip(all).unwrap_or_else(|| panic!("{line}"));
-    assert!(stack as f64 >= 0.99 * all as f64, "{stack} of {all}: {line}");
-    let [stack, all] = ["written_to_stack", "written"].map(|key| line[key].as_u64().unwrap());
-    assert!(stack as f64 >= 0.99 * all as f64, "{stack} of {all}: {line}");
-}
+use world::PATIENCE;
 
 /// A pair of `talk.c`: one that answers there, one that calls here. What both say.
 fn pair(world: &World, preload: [bool; 2], answer: &str, call: &str) -> [String; 2] {
@@ -193,9 +26,6 @@ fn pair(world: &World, preload: [bool; 2], answer: &str, call: &str) -> [String;
     let said = world.talk(Here, here, words.trim()).end();
     [said, answering.end()]
 }
-
-/// The ends that have the library.
-const ENDS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
 
 #[test]
 fn round_trips_are_by_the_stack() {
@@ -279,6 +109,18 @@ fn errors_and_times_are_those_of_the_kernel() {
         }
         let line = world.connection(Here);
         assert_eq!(line["why"], "flags that are the kernel's", "{line}");
+    });
+}
+
+#[test]
+fn what_is_known_of_a_connection_is_told() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, false]] {
+            let [said, _] = pair(&world, preload, "echo", "tells");
+            assert_eq!(said, "fine");
+        }
+        assert_accelerated(&world.connection(Here));
     });
 }
 
@@ -460,6 +302,7 @@ fn the_other_end_resets() {
             assert_eq!(said, "fine");
         }
         for line in world.explained(Here) {
+            assert!(line["received_by_stack"].as_u64() > Some(0), "{line}");
             assert_eq!(line["accelerated"], true, "{line}");
             assert_eq!(line["why"], "the other end has reset the connection", "{line}");
         }
@@ -506,16 +349,6 @@ fn python(world: &World, preload: [bool; 2], way: &str) {
     assert_eq!(answering.line(), "ready");
     let said = world.start(Here, here, python3(), &words("call")).end();
     assert_eq!(said, answering.end());
-}
-
-/// The interpreter itself: what finds it may be a script.
-fn python3() -> &'static str {
-    static PATH: OnceLock<String> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let words = ["-c", "import sys; print(sys.executable)"];
-        let found = Command::new("python3").args(words).output().expect("there is Python");
-        String::from_utf8(found.stdout).unwrap().trim().to_owned()
-    })
 }
 
 #[test]

@@ -506,6 +506,45 @@ static int computes(int fd) {
     return 0;
 }
 
+/* TCP_INFO counts what the stack transfers as well, and the connection stays there. */
+static int tells(int fd) {
+    enum { TIMES = 1000 };
+    char buffer[64] = "";
+    struct {
+        uint64_t before[15], acknowledged, received;
+        uint32_t segments[4], with_data_in, with_data_out;
+    } is;
+    for (int time = 1; time <= TIMES; time++) {
+        send_all(fd, buffer, sizeof buffer);
+        expect(recv(fd, buffer, sizeof buffer, MSG_WAITALL) == sizeof buffer, "the echo");
+        socklen_t size = sizeof is;
+        expect(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &is, &size) && size == sizeof is, "size");
+        /* The kernel counts the beginning of the stream, too. */
+        uint64_t bytes = time * sizeof buffer;
+        expect(is.received == bytes || is.received == bytes + 1, "bytes that came");
+        expect(is.acknowledged == bytes || is.acknowledged == bytes + 1, "bytes that were sent");
+    }
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    expect(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size), "TCP_INFO");
+    expect(info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked == 0, "its state");
+    expect(info.tcpi_rtt > 0 && info.tcpi_rtt < 1000000 && info.tcpi_snd_cwnd > 0, "a round trip");
+    expect(is.with_data_out >= TIMES && is.with_data_in >= TIMES, "segments");
+    /* The first bytes alone. */
+    memset(&info, 7, sizeof info);
+    size = 8;
+    expect(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) && size == 8, "8 bytes");
+    expect(info.tcpi_rto == 0x07070707, "no more");
+    int tos = 0x10;
+    expect(!setsockopt(fd, IPPROTO_IP, IP_TOS, &tos, sizeof tos), "IP_TOS");
+    for (int time = 0; time < 100; time++) {
+        send_all(fd, buffer, sizeof buffer);
+        expect(recv(fd, buffer, sizeof buffer, MSG_WAITALL) == sizeof buffer, "the echo");
+    }
+    puts("fine");
+    return 0;
+}
+
 /* Leaves a connection alone. */
 static int idles(int fd) {
     warm(fd);
@@ -710,7 +749,7 @@ int main(int count, char **words) {
         {"pieces", pieces},
         {"late", late}, {"looks-on", looks_on}, {"waits-on", waits_on}, {"sleeps-on", sleeps_on},
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
-        {"computes", computes}, {"idles", idles},
+        {"computes", computes}, {"tells", tells}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)

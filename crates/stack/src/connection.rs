@@ -273,6 +273,16 @@ impl Connection {
         self.flight.in_flight().saturating_sub(self.repeated * self.segment)
     }
 
+    /// Bytes that congestion control lets be on their way.
+    pub fn window(&self) -> usize {
+        self.congestion.size()
+    }
+
+    /// SRTT and RTTVAR (RFC 6298 §2), if a round trip was measured.
+    pub fn round_trip(&self) -> Option<(Duration, Duration)> {
+        self.trips.known()
+    }
+
     /// Reads what came, as far as `target` has room; the number of bytes.
     pub fn read(&mut self, target: &mut [u8]) -> usize {
         let count = self.incoming.read(target);

@@ -8,7 +8,7 @@ use crate::explain::CLOSED;
 use crate::options::{self, Way};
 use crate::state::State;
 use crate::table::{self, Kind};
-use crate::{descriptor, fork, inside, lock, real};
+use crate::{descriptor, fork, info, inside, lock, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -291,7 +291,18 @@ pub unsafe extern "C-unwind" fn getsockopt(
 ) -> c_int {
     // SAFETY: the caller's.
     let call = || unsafe { real::getsockopt(fd, level, name, value, length) };
-    if table::kind(fd) == Kind::Taken && !inside::is_inside() && !options::is_told(level, name) {
+    if table::kind(fd) != Kind::Taken || inside::is_inside() {
+        return call();
+    }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+        let found = call();
+        // SAFETY: the kernel has written so many bytes, if it has found nothing wrong.
+        let told = (found == 0)
+            .then(|| unsafe { std::slice::from_raw_parts_mut(value.cast(), *length as usize) });
+        told.and_then(|told| lock::with(|state| info::complete(told, state, fd)));
+        return found;
+    }
+    if !options::is_told(level, name) {
         lock::with(|state| state.release(fd, &format!("getsockopt({level}, {name})")));
     }
     call()
