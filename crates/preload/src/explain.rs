@@ -104,6 +104,10 @@ impl Explain {
     /// Why the kernel has the connection. The first reason is the one that counts.
     pub(crate) fn why(&mut self, fd: i32, why: &str) {
         if let Some(line) = self.line(fd) {
+            // The other end may reset the connection before it is closed.
+            if line.peer.is_none() {
+                (line.local, line.peer) = descriptor::addresses(fd).unzip();
+            }
             line.why.get_or_insert_with(|| why.to_owned());
         }
     }

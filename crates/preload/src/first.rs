@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use crate::explain::CLOSED;
 use crate::real::{self, Found};
 use crate::table::{self, Kind};
-use crate::{fork, inside, lock};
+use crate::{explain, fork, inside, lock};
 
 /// What goes back before a function.
 #[derive(Clone, Copy)]
@@ -224,6 +224,7 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             libc::SYS_io_uring_setup => fork::before_ring(),
             libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
             libc::SYS_exit_group => fork::at_end(),
+            libc::SYS_close => replaced(given[1] as c_int),
             libc::SYS_read
             | libc::SYS_write
             | libc::SYS_readv
@@ -235,7 +236,6 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             | libc::SYS_recvmmsg
             | libc::SYS_sendmmsg
             | libc::SYS_shutdown
-            | libc::SYS_close
             | libc::SYS_dup
             | libc::SYS_dup3
             | libc::SYS_fcntl
@@ -270,9 +270,11 @@ pub(crate) fn give_back(fd: c_int, name: &CStr) {
     }
 }
 
-/// A descriptor is about to be closed, because another one takes its number.
+/// A descriptor is about to be closed, because another one takes its number, or by a system call.
 fn replaced(fd: c_int) {
-    if table::kind(fd) == Kind::Plain || !fork::is_ours() {
+    let is_known =
+        || explain::is_asked_for() && lock::with(|state| state.explain.knows(fd)) == Some(true);
+    if !fork::is_ours() || table::kind(fd) == Kind::Plain && !is_known() {
         return;
     }
     if table::kind(fd) == Kind::Own {

@@ -109,7 +109,7 @@ pub(crate) fn at_end() {
     if is_ours() {
         lock::with(|state| {
             state.is_ending = true;
-            state.release_all("the program has ended", |_| false);
+            state.release_all("the program has ended", |_| true);
             state.explain.end();
         });
     }

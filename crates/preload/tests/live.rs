@@ -125,6 +125,20 @@ fn what_is_known_of_a_connection_is_told() {
 }
 
 #[test]
+fn a_program_closes_by_a_system_call() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, false]] {
+            let [said, _] = pair(&world, preload, "echo", "closes-itself");
+            assert_eq!(said, "fine");
+        }
+        let line = world.connection(Here);
+        assert_eq!(line["why"], "the program has closed it", "{line}");
+        assert!(line["received"].as_u64() > Some(0), "{line}");
+    });
+}
+
+#[test]
 fn a_handler_of_a_signal_writes_to_the_connection() {
     in_thread(|| {
         let world = World::make(true);

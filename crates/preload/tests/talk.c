@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -506,6 +507,16 @@ static int computes(int fd) {
     return 0;
 }
 
+/* Closes the connection by a system call, as libuv does, and has its number for a file. */
+static int closes_itself(int fd) {
+    warm(fd);
+    syscall(SYS_close, fd);
+    expect(open("/dev/null", O_RDWR) == fd, "the number");
+    expect(write(fd, "some", 4) == 4 && read(fd, &(char[4]){0}, 4) == 0, "the file");
+    puts("fine");
+    return 0;
+}
+
 /* TCP_INFO counts what the stack transfers as well, and the connection stays there. */
 static int tells(int fd) {
     enum { TIMES = 1000 };
@@ -749,7 +760,7 @@ int main(int count, char **words) {
         {"pieces", pieces},
         {"late", late}, {"looks-on", looks_on}, {"waits-on", waits_on}, {"sleeps-on", sleeps_on},
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
-        {"computes", computes}, {"tells", tells}, {"idles", idles},
+        {"computes", computes}, {"tells", tells}, {"closes-itself", closes_itself}, {"idles", idles},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
