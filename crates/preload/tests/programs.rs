@@ -353,6 +353,19 @@ fn iperf3() {
     });
 }
 
+#[test]
+fn iperf3_that_calls_sendfile_is_left_to_the_kernel() {
+    in_thread(|| {
+        let world = World::make(true);
+        let server = start(&world, There, true, "iperf3", "-s -1 -B 10.0.0.2");
+        world.wait_for(5201);
+        start(&world, Here, true, "iperf3", "-c 10.0.0.2 -Z -n 50M").end();
+        server.end();
+        assert_left(&world, Here, "sendfile()");
+        assert_eq!(long(&world, There)[0]["accelerated"], true);
+    });
+}
+
 /// A server with two workers, which are another user's processes.
 fn nginx(world: &World, preload: bool, folder: &Path, sendfile: &str) -> Running {
     let at = folder.display();
