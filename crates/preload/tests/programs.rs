@@ -164,22 +164,30 @@ fn socat() {
     });
 }
 
-/// When all was sent, the sender ends its stream, and the kernel has the rest of the echo.
+/// Both send at the same time. Who has sent all ends its stream, and the kernel has the rest.
 #[test]
-fn socat_echoes() {
+fn socat_both_ways() {
     in_thread(|| {
         let folder = folder();
-        let file = folder.path().join("file");
-        let bytes = write_random(&file, 60_000_000);
+        let names = ["here", "there", "got-here", "got-there"];
+        let files = names.map(|name| folder.path().join(name));
+        let sent = [0, 1].map(|place| write_random(&files[place], 30_000_000 + place));
         for preload in WAYS {
             let world = World::make(true);
-            let words = "TCP-LISTEN:7000,bind=10.0.0.2 PIPE";
-            let echo = start(&world, There, preload[1], "socat", words);
+            let files = |place: usize| {
+                let [from, to] = [place, place + 2].map(|place| files[place].display());
+                format!("-t 20 FILE:{from}!!CREATE:{to}")
+            };
+            let words = format!("{} TCP-LISTEN:7000,bind=10.0.0.2", files(1));
+            let there = start(&world, There, preload[1], "socat", &words);
             world.wait_for(7000);
-            let words = "-t 20 STDIO TCP:10.0.0.2:7000";
-            let sender = start_with(&world, (Here, preload[0]), "socat", words, &file);
-            assert!(sender.bytes() == bytes, "the echo is another: {preload:?}");
-            echo.end();
+            let words = format!("{} TCP:10.0.0.2:7000", files(0));
+            start(&world, Here, preload[0], "socat", &words).end();
+            there.end();
+            for (place, other) in [(2, 1), (3, 0)] {
+                let got = std::fs::read(folder.path().join(names[place])).unwrap();
+                assert!(got == sent[other], "{} is another: {preload:?}", names[place]);
+            }
             for (at, _) in [Here, There].into_iter().zip(preload).filter(|(_, is)| *is) {
                 assert_eq!(world.connection(at)["accelerated"], true);
             }

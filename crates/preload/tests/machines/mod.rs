@@ -245,7 +245,8 @@ impl Running {
 }
 
 fn text(said: Vec<u8>) -> String {
-    String::from_utf8_lossy(&said).trim().to_owned()
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    if said.contains(char::REPLACEMENT_CHARACTER) { format!("{} bytes", said.len()) } else { said }
 }
 
 impl Drop for Running {
