@@ -19,9 +19,14 @@ pub(crate) fn is_ours() -> bool {
     PROCESS.load(Ordering::Relaxed) == process()
 }
 
+/// The state is this process's from now on. The caller has the lock, so that a thread that has made
+/// a socket after this one finds it so.
+pub(crate) fn begin() {
+    PROCESS.store(process(), Ordering::Relaxed);
+}
+
 /// Has the C library say when the program forks.
 pub(crate) fn register() {
-    PROCESS.store(process(), Ordering::Relaxed);
     // Before ours: of what comes before a fork, the last that was registered is done first.
     memory::survive_fork();
     // SAFETY: the functions are there for as long as the library is, which is never unloaded.

@@ -29,7 +29,14 @@ fn made(fd: c_int, is_tcp: bool) {
     }
     let errno = real::errno();
     if is_tcp {
-        if lock::with(|state| state.opened(fd)) == Some(true) {
+        let opened = lock::with(|state| {
+            let is_first = state.opened(fd);
+            if is_first {
+                fork::begin();
+            }
+            is_first
+        });
+        if opened == Some(true) {
             fork::register();
         }
     } else if table::kind(fd) != Kind::Plain {
