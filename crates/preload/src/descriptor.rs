@@ -94,8 +94,8 @@ pub(crate) fn streams(fd: c_int) -> Option<(u64, u64)> {
     Some((received, acknowledged + unsent(fd).unwrap_or(0)))
 }
 
-/// Bytes that wait in both queues of the kernel's socket: those that can be read, and those that were
-/// written and are not acknowledged.
+/// Bytes that wait in both queues of the kernel's socket: those that can be read, and those that
+/// were written and are not acknowledged.
 pub(crate) fn queued(fd: c_int) -> [u64; 2] {
     [rustix::io::ioctl_fionread(borrow(fd)).unwrap_or(0), unsent(fd).unwrap_or(0)]
 }

@@ -24,8 +24,7 @@ use tempfile::TempDir;
 
 /// Without the library, and with it at these ends.
 const WAYS: [[bool; 2]; 4] = [[false, false], ENDS[0], ENDS[1], ENDS[2]];
-/// Those of these ways of which the first has none and the second has it at both ends, for tests that
-/// take long.
+/// Without the library and with it at both ends, for tests that take long.
 const FEW: [[bool; 2]; 2] = [WAYS[0], WAYS[1]];
 const LONG: u64 = 100_000;
 

@@ -760,7 +760,8 @@ int main(int count, char **words) {
         {"pieces", pieces},
         {"late", late}, {"looks-on", looks_on}, {"waits-on", waits_on}, {"sleeps-on", sleeps_on},
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
-        {"computes", computes}, {"tells", tells}, {"closes-itself", closes_itself}, {"idles", idles},
+        {"computes", computes}, {"tells", tells}, {"idles", idles},
+        {"closes-itself", closes_itself},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
