@@ -29,9 +29,20 @@ class SimulatedAgent(agent_pb2_grpc.AgentServicer):  # type: ignore[misc]
     async def Hello(self, request: Any, context: Any) -> pb.HelloReply:
         return pb.HelloReply(version=__version__)
 
-    async def Watch(self, request: Any, context: Any) -> AsyncIterator[pb.Event]:
-        while True:
-            yield await self._events.get()
+    async def Watch(
+        self, requests: AsyncIterator[pb.EnterPhaseRequest], context: Any
+    ) -> AsyncIterator[pb.Event]:
+        reader = asyncio.create_task(self._enter(requests))
+        try:
+            while True:
+                yield await self._events.get()
+        finally:
+            reader.cancel()
+
+    async def _enter(self, requests: AsyncIterator[pb.EnterPhaseRequest]) -> None:
+        async for request in requests:
+            done = pb.PhaseDone(phase=request.phase, values_json='{"port": 40123}')
+            self._events.put_nowait(pb.Event(component=request.component, phase_done=done))
 
     async def StartClock(self, request: Any, context: Any) -> pb.StartClockReply:
         return pb.StartClockReply(port=1)
@@ -47,11 +58,6 @@ class SimulatedAgent(agent_pb2_grpc.AgentServicer):  # type: ignore[misc]
         self._events.put_nowait(pb.Event(component=request.component, phase_hello=hello))
         self._events.put_nowait(pb.Event(component=request.component, ready=pb.Ready()))
         return pb.StartReply(pid=1)
-
-    async def EnterPhase(self, request: pb.EnterPhaseRequest, context: Any) -> pb.EnterPhaseReply:
-        done = pb.PhaseDone(phase=request.phase, values_json='{"port": 40123}')
-        self._events.put_nowait(pb.Event(component=request.component, phase_done=done))
-        return pb.EnterPhaseReply()
 
     async def Stop(self, request: Any, context: Any) -> pb.StopReply:
         return pb.StopReply()
@@ -72,7 +78,7 @@ async def main(folder: Path, phases: list[str], count: int) -> None:
     print("ready", flush=True)
     # Until the controller's end of standard input is closed.
     await asyncio.to_thread(sys.stdin.read)
-    await asyncio.gather(*(server.stop(None) for server in servers))
+    await asyncio.gather(*(server.stop(1) for server in servers))
 
 
 if __name__ == "__main__":

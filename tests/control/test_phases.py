@@ -255,6 +255,7 @@ def test_one_that_waits_for_a_failed_one_is_not_started(tmp_path: Path) -> None:
         ({"exited": pb.Exited(code=3)}, "exit status 3"),
         ({"exited": pb.Exited(code=0)}, "it ended .* before the phase was done"),
         ({"phase_failed": pb.PhaseFailed(phase="run", error="no sun")}, "no sun"),
+        ({"phase_refused": pb.PhaseRefused(phase="run", error="no way")}, "no way"),
         ({}, "run did not end within 10 s"),
     ],
 )
@@ -415,7 +416,8 @@ def test_one_that_ends_before_it_is_asked_says_how(tmp_path: Path) -> None:
     async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
         async def refuse(component: str) -> None:
             second.say(component, exited=pb.Exited(code=3))
-            raise AgentError("h2", f"component {component} has ended")
+            refused = pb.PhaseRefused(phase="run", error="it has ended")
+            second.say(component, phase_refused=refused)
 
         second.on_enter = refuse
         first.hello("a")
@@ -423,7 +425,31 @@ def test_one_that_ends_before_it_is_asked_says_how(tmp_path: Path) -> None:
         with pytest.raises(ComponentsFailed, match="b on h2 failed in phase run: exit status 3"):
             await phase(repeat)
 
-    drive(tmp_path, work)
+    assert drive(tmp_path, work) < 1
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_one_that_cannot_begin_a_phase_ends_the_run_with_the_reason(
+    tmp_path: Path, ended: bool
+) -> None:
+    """Its regular end alone would be no failure of a component that nobody waits for."""
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def refuse(component: str) -> None:
+            if ended:
+                second.say(component, exited=pb.Exited(code=0))
+            refused = pb.PhaseRefused(phase="run", error="no\r time")
+            second.say(component, phase_refused=refused)
+
+        second.on_enter = refuse
+        first.hello("a")
+        second.hello("b")
+        ending = r" \(exit status 0\)" if ended else ""
+        said = rf"b on h2 failed in phase run: it cannot begin phase run: no\\r time{ending}\n"
+        with pytest.raises(ComponentsFailed, match=said):
+            await phase(repeat)
+
+    assert drive(tmp_path, work) < 1
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import queue
 import random
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,6 @@ REPLIES: dict[str, Any] = {
     "StopPeers": pb.StopPeersReply(peers=[pb.PeerEnd(name="h2", sent=5, answered=3)]),
     "StopClock": pb.StopClockReply(sent=10, answered=9, lost={"late": 1}, packets=20, bytes=900),
     "Start": pb.StartReply(pid=4711),
-    "EnterPhase": pb.EnterPhaseReply(),
     "Stop": pb.StopReply(),
     "Trigger": pb.TriggerReply(),
     "Departed": pb.DepartedReply(),
@@ -131,7 +132,7 @@ class HostileHost(grpc.GenericRpcHandler):  # type: ignore[misc]
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         method = call.method.rpartition("/")[2]
         if method == "Watch":
-            return grpc.unary_stream_rpc_method_handler(self._watch)
+            return grpc.stream_stream_rpc_method_handler(self._watch)
         return grpc.unary_unary_rpc_method_handler(lambda sent, _: self._reply(method, sent))
 
     def _reply(self, method: str, sent: bytes) -> bytes:
@@ -139,11 +140,6 @@ class HostileHost(grpc.GenericRpcHandler):  # type: ignore[misc]
             component = pb.StartRequest.FromString(sent).component
             self._tell(component, phase_hello=pb.PhaseHello(phases=["run"]))
             self._tell(component, ready=pb.Ready())
-        elif method == "EnterPhase":
-            asked = pb.EnterPhaseRequest.FromString(sent)
-            self._tell(asked.component, output=pb.Output(line=self.drawn.choice(NASTY)))
-            done = pb.PhaseDone(phase=asked.phase, values_json='{"port": 5}')
-            self._tell(asked.component, phase_done=done)
         reply = type(REPLIES[method])()
         reply.CopyFrom(REPLIES[method])
         if method == "FinishTrace" and self._now():
@@ -164,6 +160,7 @@ class HostileHost(grpc.GenericRpcHandler):  # type: ignore[misc]
             {"phase_hello": pb.PhaseHello(phases=drawn.choices(NASTY, k=3))},
             {"phase_done": pb.PhaseDone(phase="run", values_json=drawn.choice(NASTY))},
             {"phase_failed": pb.PhaseFailed(phase="run", error=drawn.choice(NASTY))},
+            {"phase_refused": pb.PhaseRefused(phase="run", error=drawn.choice(NASTY))},
             {"exited": pb.Exited(signal=drawn.choice([9, -5, 65, 2**31 - 1]))},
             {"exited": pb.Exited(code=drawn.choice([0, 1, -(2**31)]), core=drawn.choice(NASTY))},
             {"triggered": pb.Triggered(stream=drawn.choice(NASTY), cause=drawn.choice(NASTY))},
@@ -174,7 +171,16 @@ class HostileHost(grpc.GenericRpcHandler):  # type: ignore[misc]
         named = component if drawn.random() < 0.7 else drawn.choice(NASTY)
         return pb.Event(component=named, at=at, at_monotonic_ns=-(2**63), **drawn.choice(kinds))
 
-    def _watch(self, _: bytes, __: Any) -> Iterator[bytes]:
+    def _enter(self, requests: Iterator[bytes]) -> None:
+        with suppress(grpc.RpcError):  # the desk has hung up
+            for sent in requests:
+                asked = pb.EnterPhaseRequest.FromString(sent)
+                self._tell(asked.component, output=pb.Output(line=self.drawn.choice(NASTY)))
+                done = pb.PhaseDone(phase=asked.phase, values_json='{"port": 5}')
+                self._tell(asked.component, phase_done=done)
+
+    def _watch(self, requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
+        threading.Thread(target=self._enter, args=(requests,), daemon=True).start()
         while (event := self.events.get()) is not None:
             yield self._sent(event)
 

@@ -65,6 +65,7 @@ pub mod testbed;
 mod trace;
 mod variables;
 mod view;
+mod watched;
 
 pub use processes::Identity;
 

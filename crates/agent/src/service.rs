@@ -9,9 +9,8 @@ use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
 use loopscope_kernel::recording::Recording;
 use loopscope_time::source::read_counter;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::agent::Agent;
 use crate::clock::{ClockError, Started};
@@ -20,15 +19,15 @@ use crate::host::{Host, HostError};
 use crate::kernel::{Begun, KernelError};
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, ChooseKernelReply, ChooseKernelRequest, DepartedReply,
-    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
-    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
-    KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
-    ReadClockRequest, SetReply, SetRequest, ShutdownReply, ShutdownRequest, StartClockReply,
-    StartClockRequest, StartKernelReply, StartKernelRequest, StartReply, StartRequest,
-    StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest,
-    TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    Departures, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest, FinishTraceReply,
+    FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply, KeepKernelRequest, PeerEnd,
+    ProbePeersReply, ProbePeersRequest, ReadClockReply, ReadClockRequest, SetReply, SetRequest,
+    ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest, StartKernelReply,
+    StartKernelRequest, StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply,
+    StopPeersRequest, StopReply, StopRequest, TriggerReply, TriggerRequest, agent_server,
 };
 use crate::settings;
+use crate::watched::Watched;
 
 /// Longest grace, in seconds.
 const GRACE_LIMIT_S: f64 = 3600.0;
@@ -87,13 +86,15 @@ impl agent_server::Agent for Service {
 
     type WatchStream = Replies<Event>;
 
-    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<Streaming<EnterPhaseRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let host = self.host()?;
         let events = host.events.watch().ok_or_else(|| {
             Status::already_exists(format!("host {} is watched already", host.name))
         })?;
-        let events = UnboundedReceiverStream::new(events).map_while(|event| event.map(Ok));
-        Ok(Response::new(Box::pin(events)))
+        Ok(Response::new(Box::pin(Watched::new(host, events, request.into_inner()))))
     }
 
     async fn start_clock(
@@ -179,14 +180,6 @@ impl agent_server::Agent for Service {
         let host = self.host()?;
         let pid = tokio::task::block_in_place(|| host.start(request.into_inner()))?;
         Ok(Response::new(StartReply { pid }))
-    }
-
-    async fn enter_phase(
-        &self,
-        request: Request<EnterPhaseRequest>,
-    ) -> Result<Response<EnterPhaseReply>, Status> {
-        self.host()?.enter_phase(request.get_ref())?;
-        Ok(Response::new(EnterPhaseReply {}))
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<StopReply>, Status> {

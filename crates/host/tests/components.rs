@@ -8,9 +8,7 @@ use controller::{Agent, Watcher, lines, start, stop, streams};
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::exited::How;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::proto::{
-    HelloRequest, ShutdownRequest, StartRequest, StopRequest, WatchRequest,
-};
+use loopscope_agent::proto::{HelloRequest, ShutdownRequest, StartRequest, StopRequest};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -55,7 +53,7 @@ async fn a_last_line_without_newline_and_a_flood_before_any_watcher_are_kept() {
     assert_eq!(got.len(), 200_001);
     assert!(got.iter().zip(1..).take(200_000).all(|(line, i)| *line == i.to_string()));
     assert_eq!(got[200_000], "end");
-    let second = client.watch(WatchRequest {}).await.unwrap_err();
+    let second = client.watch(tokio_stream::empty()).await.unwrap_err();
     assert_eq!(second.code(), Code::AlreadyExists);
 }
 

@@ -147,7 +147,7 @@ async fn run_phases(hosts: &mut [Host]) {
                 peers_json: Some(peers_json),
                 start_global_ns: None,
             };
-            hosts[*host].client.enter_phase(request).await.unwrap();
+            hosts[*host].watcher.enter(request);
         }
         for (name, host, ..) in taking_part {
             let is_end =

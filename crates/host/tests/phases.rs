@@ -6,9 +6,8 @@ use controller::{Agent, Watcher, start, stop};
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::exited::How;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::proto::{EnterPhaseRequest, PhaseDone, PhaseFailed, PhaseHello};
+use loopscope_agent::proto::{EnterPhaseRequest, HelloRequest, PhaseDone, PhaseFailed, PhaseHello};
 use serde_json::{Value, json};
-use tonic::Code;
 
 /// Answers phases as the protocol asks, and shows on stdout what it got.
 const PROGRAM: &str = r#"
@@ -44,22 +43,24 @@ async fn phases_go_there_and_back() {
         peers_json: Some(r#"{"b": {"host": "h2"}}"#.to_owned()),
         start_global_ns: None,
     };
-    client.enter_phase(enter("listen")).await.unwrap();
+    watcher.enter(enter("listen"));
     let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
     let done = PhaseDone { phase: "listen".to_owned(), values_json: r#"{"port":7}"#.to_owned() };
     assert_eq!(events.last(), Some(&What::PhaseDone(done)));
-    client.enter_phase(enter("run")).await.unwrap();
+    watcher.enter(enter("run"));
     let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
     let failed = PhaseFailed { phase: "run".to_owned(), error: "no peer".to_owned() };
     assert_eq!(events.last(), Some(&What::PhaseFailed(failed)));
-    client.enter_phase(enter("break")).await.unwrap();
+    watcher.enter(enter("break"));
     let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
     let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
     assert_eq!(failed.phase, "break");
     assert!(failed.error.contains(r#"{"type": "done", "phase": "sleep"}"#), "{}", failed.error);
 
-    let refused = client.enter_phase(enter("connect")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
+    watcher.enter(enter("connect"));
+    let refused = watcher.until_refused("a").await;
+    assert_eq!(refused.phase, "connect");
+    assert!(refused.error.starts_with("it takes part in the phases "), "{}", refused.error);
     stop(&mut client, 10.0).await.unwrap();
     let exited = watcher.until_exit("a").await.1;
     assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(0)), true));
@@ -76,8 +77,12 @@ async fn phases_go_there_and_back() {
                            "peers": {"b": {"host": "h2"}}})
     );
     assert_eq!(heard.last().unwrap(), &json!({"type": "end"}));
-    let after = client.enter_phase(enter("listen")).await.unwrap_err();
-    assert!(after.message().contains("has ended"), "{}", after.message());
+    watcher.enter(enter("listen"));
+    assert_eq!(watcher.until_refused("a").await.error, "it has ended");
+    let nobody = EnterPhaseRequest { component: "nobody".to_owned(), ..enter("listen") };
+    watcher.enter(nobody);
+    let refused = watcher.until_refused("nobody").await;
+    assert!(refused.error.contains("no component nobody"), "{}", refused.error);
 }
 
 #[tokio::test]
@@ -103,7 +108,7 @@ async fn a_program_that_breaks_off_the_dialogue_has_failed_the_phase() {
                 peers_json,
                 start_global_ns: None,
             };
-            client.enter_phase(request).await.unwrap();
+            watcher.enter(request);
         }
         let events = watcher.until(name, |w| matches!(w, What::PhaseFailed(_))).await;
         let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
@@ -128,6 +133,52 @@ for line in s.makefile():
     else: say(type="done", phase="run", values={"peers": json.dumps(message["peers"])})
 "#;
 
+#[tokio::test]
+async fn phases_begin_in_the_order_in_which_they_were_asked_for() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    client.start(start("b", &["python3", "-c", ECHO], Rule::Phases(true))).await.unwrap();
+    watcher.until_ready("b").await;
+    let enter = |phase: &str| EnterPhaseRequest {
+        component: "b".to_owned(),
+        phase: phase.to_owned(),
+        measured: false,
+        peers_json: Some("{}".to_owned()),
+        start_global_ns: None,
+    };
+    for number in 0..50 {
+        watcher.enter(enter(&format!("no such {number}")));
+    }
+    watcher.enter(enter("run"));
+    let seen = watcher.until("b", |w| matches!(w, What::PhaseDone(_))).await;
+    let refused: Vec<String> = seen
+        .into_iter()
+        .filter_map(|what| match what {
+            What::PhaseRefused(refused) => Some(refused.phase),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused, (0..50).map(|n| format!("no such {n}")).collect::<Vec<_>>());
+    stop(&mut client, 10.0).await.unwrap();
+}
+
+/// A message that cannot be read ends the events with the reason, and not the agent.
+#[tokio::test]
+async fn a_request_that_is_too_long_ends_the_events_with_the_reason() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    watcher.enter(EnterPhaseRequest {
+        component: "a".to_owned(),
+        peers_json: Some(" ".repeat(40 << 20)),
+        ..EnterPhaseRequest::default()
+    });
+    let failure = watcher.failure().await;
+    assert!(failure.message().contains("too large"), "{failure:?}");
+    client.hello(HelloRequest {}).await.unwrap();
+}
+
 /// A request without peers has those of the last one for the same component, answered or refused.
 #[tokio::test]
 async fn a_component_keeps_its_peers_until_it_gets_others() {
@@ -146,8 +197,8 @@ async fn a_component_keeps_its_peers_until_it_gets_others() {
         peers_json: peers.map(|peers| format!("{peers:#}")),
         start_global_ns: None,
     };
-    let refused = client.enter_phase(enter("a", "run", None)).await.unwrap_err();
-    assert!(refused.message().contains("has no peers yet"), "{}", refused.message());
+    watcher.enter(enter("a", "run", None));
+    assert_eq!(watcher.until_refused("a").await.error, "it has no peers yet");
 
     let ports =
         |port: u16| json!({"a": {"host": "h1", "values": {"port": port}}, "z": {}, "b": {}});
@@ -163,21 +214,23 @@ async fn a_component_keeps_its_peers_until_it_gets_others() {
         ("a", None, &second),
         ("b", None, &third),
     ] {
-        client.enter_phase(enter(name, "run", given)).await.unwrap();
+        watcher.enter(enter(name, "run", given));
         let events = watcher.until(name, |w| matches!(w, What::PhaseDone(_))).await;
         let Some(What::PhaseDone(done)) = events.last() else { unreachable!() };
         let values: Value = serde_json::from_str(&done.values_json).unwrap();
         let got: Value = serde_json::from_str(values["peers"].as_str().unwrap()).unwrap();
         assert_eq!(&got, wanted, "{name}");
     }
-    client.enter_phase(enter("a", "no such", Some(&third))).await.unwrap_err();
-    client.enter_phase(enter("a", "run", None)).await.unwrap();
+    watcher.enter(enter("a", "no such", Some(&third)));
+    watcher.until_refused("a").await;
+    watcher.enter(enter("a", "run", None));
     let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
     let Some(What::PhaseDone(done)) = events.last() else { unreachable!() };
     assert!(done.values_json.contains(r#"\"port\": 3"#), "{}", done.values_json);
     let nonsense =
         EnterPhaseRequest { peers_json: Some("{".to_owned()), ..enter("a", "run", None) };
-    let refused = client.enter_phase(nonsense).await.unwrap_err();
-    assert!(refused.message().contains("the peers are not JSON"), "{}", refused.message());
+    watcher.enter(nonsense);
+    let refused = watcher.until_refused("a").await;
+    assert!(refused.error.contains("the peers are not JSON"), "{}", refused.error);
     stop(&mut client, 10.0).await.unwrap();
 }

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopscope.control.awaited import NOBODY, Awaited
 from loopscope.control.desk_clock import DeskClock
 from loopscope.control.failure import (
     CONSEQUENCES_NS,
@@ -73,6 +74,8 @@ class State:
     began: dict[str, Instant] = field(default_factory=dict)
     """When it began each phase that had a common start."""
     error: str | None = None
+    refused: str | None = None
+    """Why its agent could not tell it to begin a phase."""
     code: int | None = None
     signal: int | None = None
     exited: bool = False
@@ -162,17 +165,22 @@ class State:
     @property
     def is_out(self) -> bool:
         """Whether the run goes on without it, whatever it still does."""
-        return self.spec.allow_failure and (self.exited or self.error is not None)
+        failed = self.error is not None or self.refused is not None
+        return self.spec.allow_failure and (self.exited or failed)
 
     def failure(self, pending: bool) -> str | None:
         """Why this component has failed, if it has. ``pending``: it is being waited for."""
         ending = self._ending if self.exited else None
         if self.error is not None:
             return f"{self.error} ({ending})" if ending else self.error
+        unexpected = self.signal is not None or self.code != self.expected_code
+        if self.exited and not self.stopped_by_us and unexpected:
+            # One that has ended is refused too, and how it ended says more.
+            return ending
+        if self.refused is not None:
+            return f"{self.refused} ({ending})" if ending else self.refused
         if not self.exited or self.stopped_by_us:
             return None
-        if self.signal is not None or self.code != self.expected_code:
-            return ending
         if self.spec.background:
             return f"it ended (exit status {self.code}), though it is to be alive at the run's end"
         if emulates(self.spec.name):
@@ -195,6 +203,7 @@ class Components:
         self._clock = clock
         self._look = look
         self._missed: dict[str, Missed] = {}
+        self._may_have_failed: set[str] = set()
         self._reported: dict[str, Instant] = {}
         self._failed_phase = ""
 
@@ -221,6 +230,11 @@ class Components:
         elif what == "phase_failed":
             state.error = printable(event.phase_failed.error)
             state.fail(instant_of(state.spec.host, event))
+        elif what == "phase_refused":
+            refused = event.phase_refused
+            reason = printable(refused.error)
+            state.refused = f"it cannot begin phase {printable(refused.phase)}: {reason}"
+            state.fail(instant_of(state.spec.host, event))
         elif what == "ready":
             state.ready = True
         elif what == "exited":
@@ -237,6 +251,8 @@ class Components:
             else:
                 state.code = event.exited.code
             state.fail(instant_of(state.spec.host, event))
+        if what in ("phase_failed", "phase_refused", "exited"):
+            self._may_have_failed.add(event.component)
         async with self._changed:
             self._changed.notify_all()
 
@@ -292,28 +308,26 @@ class Components:
 
         return {name: peer(state) for name, state in self.states.items() if not emulates(name)}
 
-    async def barrier(self, phase: str, limit: Limit, waiting: Callable[[], Sequence[str]]) -> None:
-        """Returns when ``waiting()`` is empty. Raises ComponentsFailed or PhaseTimedOut."""
+    async def barrier(self, phase: str, limit: Limit, waiting: Awaited) -> None:
+        """Returns when nobody is awaited. Raises ComponentsFailed or PhaseTimedOut."""
         async with self._changed:
             while True:
-                if self._failures(phase, waiting()):
+                if self._missed or self._failures(phase, waiting):
                     break
-                if self._missed:
-                    break
-                if not waiting():
+                if not waiting.any():
                     return
                 try:
                     await within(limit.left_s, self._changed.wait())
                 except asyncio.TimeoutError:
-                    raise self.timed_out(phase, limit, waiting()) from None
+                    raise self.timed_out(phase, limit, waiting.all()) from None
         await self.raise_failure(phase, waiting)
 
     @property
     def failed(self) -> bool:
         """Whether a component has failed that nobody waits for, or an agent is gone."""
-        return bool(self._failures("", ()) or self._missed)
+        return bool(self._failures("", NOBODY) or self._missed)
 
-    async def raise_failure(self, phase: str, waiting: Callable[[], Sequence[str]]) -> None:
+    async def raise_failure(self, phase: str, waiting: Awaited = NOBODY) -> None:
         """Raises RunFailed with what has failed; returns if nothing has."""
         self._failed_phase = phase
         self._look()
@@ -321,7 +335,7 @@ class Components:
         await asyncio.sleep(SETTLE_S)
         if self._missed:
             await asyncio.sleep(WHY_LOST_S)
-        failures: list[Failure] = [*self._losses(), *self._failures(phase, waiting())]
+        failures: list[Failure] = [*self._losses(), *self._failures(phase, waiting)]
         if failures:
             raise ComponentsFailed(failures, self._running())
 
@@ -342,7 +356,7 @@ class Components:
             return failure
         before = [each for each in failure.failures if isinstance(each, ComponentFailure)]
         known = {each.component for each in before}
-        later = self._failures(self._failed_phase, ())
+        later = self._failures(self._failed_phase, NOBODY)
         failures = [*before, *(each for each in later if each.component not in known)]
         ended = {f"{each.component} ({each.host})" for each in failures}
         stopped = [each for each in failure.stopped if each not in lost | ended]
@@ -366,10 +380,10 @@ class Components:
         """Components that printed other lines before their last ones."""
         return {n for n, state in self.states.items() if state.lines > len(state.last_lines)}
 
-    def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
+    def _failures(self, phase: str, pending: Awaited) -> list[ComponentFailure]:
         failures = []
         for name, state in self.states.items():
-            if state.spec.allow_failure:
+            if name not in self._may_have_failed or state.spec.allow_failure:
                 continue
             what = state.failure(name in pending)
             if what is not None and state.failed_at is not None:

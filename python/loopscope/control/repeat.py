@@ -197,7 +197,7 @@ class Repeat:
             await asyncio.sleep(drain_ns / 1e9)
         # Nobody was asked to end yet.
         if self._components.failed:
-            await self._components.raise_failure(DRAIN, lambda: [])
+            await self._components.raise_failure(DRAIN)
 
     async def collect(self, directory: Path) -> None:
         """Ends everything and has the hosts close their files."""
@@ -242,7 +242,7 @@ class Repeat:
     async def failure_of_loss(self, error: AgentLost) -> RunFailed:
         """The failure of a run in which a request found an agent gone."""
         try:
-            await self._components.raise_failure(self._stages.phase_name, lambda: [])
+            await self._components.raise_failure(self._stages.phase_name)
         except RunFailed as failure:
             return failure
         return RunFailed(str(error))
@@ -363,7 +363,7 @@ class Repeat:
             line = PrintedLine(instant_of(host.name, event), printable(event.output.line))
             self._progress.output(host.name, event.component, line, event.output.stderr)
         await self._components.take(event)
-        if what in ("exited", "phase_failed") and not self._collecting:
+        if what in ("exited", "phase_failed", "phase_refused") and not self._collecting:
             self._stages.note_failure(state)
         if what != "output":
             self._progress.component(host.name, event.component, state.status)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from loopscope.control.awaited import Awaited
 from loopscope.control.components import Components, Limit, State
 from loopscope.control.failure import PhaseTimedOut, RunFailed
 from loopscope.control.progress import Progress
@@ -74,9 +75,7 @@ class Stages:
 
     async def start(self, components: Sequence[Component]) -> None:
         """Starts components before the first phase; returns when all are ready."""
-
-        def waiting() -> list[str]:
-            return [c.name for c in components if not self._has_done_its_part(c, None)]
+        waiting = self._awaited(components, None)
 
         async def late(spec: Component, limit: Limit) -> None:
             await self._wait_for_those_before(spec, None, limit)
@@ -93,16 +92,13 @@ class Stages:
         self.phase_name = phase.name
         limit = Limit(phase.timeout_ns / 1e9)
         every = list(self._components.specs)
-
-        def waiting() -> list[str]:
-            return [c.name for c in every if not self._has_done_its_part(c, phase)]
-
+        waiting = self._awaited(every, phase)
         begin = self._begin(every, phase, limit)
         try:
             await within(limit.left_s, begin)
         except (asyncio.TimeoutError, PhaseTimedOut):
-            if not self._give_up(phase.name, limit, waiting()):
-                raise self._components.timed_out(phase.name, limit, waiting()) from None
+            if not self._give_up(phase.name, limit, waiting.all()):
+                raise self._components.timed_out(phase.name, limit, waiting.all()) from None
         await self._barrier(phase.name, limit, waiting)
 
     async def _begin(self, every: Sequence[Component], phase: Phase, limit: Limit) -> None:
@@ -162,11 +158,12 @@ class Stages:
         """Waits until programs have said which phases they know."""
         speakers = [c for c in components if isinstance(c.ready, PhasesReady)]
 
-        def silent() -> list[str]:
-            states = [self._state(c) for c in speakers]
-            return [each.spec.name for each in states if not (each.ready or each.is_out)]
+        def is_silent(name: str) -> bool:
+            state = self._state(name)
+            return not (state.ready or state.is_out)
 
         if speakers:
+            silent = Awaited((c.name for c in speakers), is_silent)
             await self._components.barrier(phase.name, limit, silent)
 
     async def _wait_for_those_before(
@@ -175,11 +172,14 @@ class Stages:
         name = START if phase is None else phase.name
         after = spec.after.get("" if phase is None else name, ())
         before = [self._state(each).spec for each in after]
+        await self._components.barrier(name, limit, self._awaited(before, phase))
 
-        def pending() -> list[str]:
-            return [c.name for c in before if not self._has_done_its_part(c, phase)]
-
-        await self._components.barrier(name, limit, pending)
+    def _awaited(self, components: Iterable[Component], phase: Phase | None) -> Awaited:
+        """Those that have not done their part in a phase, None: before the first."""
+        return Awaited(
+            (c.name for c in components),
+            lambda name: not self._has_done_its_part(self._state(name).spec, phase),
+        )
 
     def _has_done_its_part(self, spec: Component, phase: Phase | None) -> bool:
         """Whether nothing of a component is awaited in a phase, None: before the first."""
@@ -191,7 +191,7 @@ class Stages:
             return True
         return phase.name in self._state(spec).done
 
-    async def _barrier(self, phase: str, limit: Limit, waiting: Callable[[], list[str]]) -> None:
+    async def _barrier(self, phase: str, limit: Limit, waiting: Awaited) -> None:
         try:
             await self._components.barrier(phase, limit, waiting)
         except PhaseTimedOut as failure:
@@ -286,7 +286,7 @@ class Stages:
                 self.note_failure(state, error.what)
                 return
             # One that has ended is refused too, and how it ended says more.
-            await self._components.raise_failure(phase.name, lambda: [])
+            await self._components.raise_failure(phase.name)
             raise
 
     def _peers(self) -> dict[str, str]:

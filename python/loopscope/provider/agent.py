@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class Agent(Connection):
         self._quota_bytes = quota_bytes
         self._sign_ns = sign_ns
         self._peers: dict[str, str] = {}
+        self._entries: asyncio.Queue[pb.EnterPhaseRequest | None] = asyncio.Queue()
 
     @property
     def alive_ns(self) -> int:
@@ -67,20 +69,34 @@ class Agent(Connection):
         return reply
 
     async def watch(self) -> AsyncIterator[pb.Event]:
-        """Everything that happens to the host's components, until the agent ends."""
+        """Everything that happens to the host's components, until the agent ends.
+
+        The phases that components are told to begin go out on the same stream.
+        """
         taken = 0
-        async for content in self.stream("Watch", pb.WatchRequest()):
-            size = len(content)
-            taken += size + EACH_EVENT
-            if size > MAX_EVENT:
-                raise AgentError(self.host, f"its agent reports {size} bytes at once")
-            if self._quota_bytes is not None and taken > self._quota_bytes:
-                raise AgentError(
-                    self.host,
-                    f"its agent has reported more than {self._quota_bytes} bytes: `quota` of "
-                    "its machine allows more",
-                )
-            yield self.parsed(pb.Event, content)
+        try:
+            async for content in self.exchange("Watch", self._sent()):
+                size = len(content)
+                taken += size + EACH_EVENT
+                if size > MAX_EVENT:
+                    raise AgentError(self.host, f"its agent reports {size} bytes at once")
+                if self._quota_bytes is not None and taken > self._quota_bytes:
+                    raise AgentError(
+                        self.host,
+                        f"its agent has reported more than {self._quota_bytes} bytes: `quota` of "
+                        "its machine allows more",
+                    )
+                event = self.parsed(pb.Event, content)
+                if event.HasField("phase_refused"):
+                    # The agent may have kept no peers of it.
+                    self._peers.pop(event.component, None)
+                yield event
+        finally:
+            self._entries.put_nowait(None)
+
+    async def _sent(self) -> AsyncIterator[pb.EnterPhaseRequest]:
+        while (request := await self._entries.get()) is not None:
+            yield request
 
     async def start_clock_reference(
         self,
@@ -212,10 +228,10 @@ class Agent(Connection):
     ) -> None:
         """Tells a component to begin a phase; ``peers_json`` is the object of its peers.
 
-        ``start_ns``: when, on the global clock; None: at once.
+        ``start_ns``: when, on the global clock; None: at once. It returns before the agent has got
+        it. Where the agent cannot do it, `watch` has the event ``phase_refused``.
         """
-        # Until the agent has answered, it is not known which peers it keeps.
-        kept = self._peers.pop(component, None)
+        kept = self._peers.get(component)
         request = pb.EnterPhaseRequest(
             component=component,
             phase=phase,
@@ -223,8 +239,9 @@ class Agent(Connection):
             peers_json=None if peers_json == kept else peers_json,
             start_global_ns=start_ns,
         )
-        await self.ask("EnterPhase", request, 10)
+        # The agent takes requests in this order.
         self._peers[component] = peers_json
+        self._entries.put_nowait(request)
 
     async def stop(self, components: Sequence[str] = (), grace_s: float = 2) -> None:
         """Ends components (none named: all) and waits until they are gone."""

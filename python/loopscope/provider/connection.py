@@ -129,17 +129,21 @@ class Connection:
         self.answered_ns = max(self.answered_ns, asked_ns)
         return self.parsed(getattr(self._messages, f"{method}Reply"), content)
 
-    async def stream(self, method: str, request: Any) -> AsyncIterator[bytes]:
-        """The replies to a request as they come, not yet parsed."""
+    async def exchange(self, method: str, requests: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        """What comes while requests are sent as they come, not yet parsed."""
         self._expect_connected()
+        begin: Any = self._channel.stream_stream(
+            f"/{self._service}/{method}", request_serializer=_serialised
+        )
+        call = begin(requests)
         try:
-            call: Any = self._channel.unary_stream(
-                f"/{self._service}/{method}", request_serializer=_serialised
-            )
-            async for content in call(request):
+            async for content in call:
                 yield content
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
+        finally:
+            # The task that sends requests would keep the connection open.
+            call.cancel()
 
     def parsed(self, kind: Any, content: bytes) -> Any:
         """A message of the agent, fit to be used and shown.

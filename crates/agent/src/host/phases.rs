@@ -5,10 +5,22 @@ use std::sync::PoisonError;
 use super::{Host, HostError};
 use crate::dialogue::Peers;
 use crate::events::Moment;
-use crate::proto::EnterPhaseRequest;
+use crate::proto::{EnterPhaseRequest, PhaseRefused, event::What};
 
 impl Host {
-    pub(crate) fn enter_phase(&self, request: &EnterPhaseRequest) -> Result<(), HostError> {
+    /// Tells a component to begin a phase. If it cannot be told, that is an event of the component.
+    pub(crate) fn begin_phase(&self, request: EnterPhaseRequest) {
+        let Err(error) = self.enter_phase(&request) else { return };
+        let error = match error {
+            HostError::Phase { source, .. } => format!("it {source}"),
+            HostError::Invalid { what, .. } => what,
+            other => other.to_string(),
+        };
+        let refused = PhaseRefused { phase: request.phase, error };
+        self.events.sender(&request.component).send(What::PhaseRefused(refused));
+    }
+
+    fn enter_phase(&self, request: &EnterPhaseRequest) -> Result<(), HostError> {
         let component = self.component(&request.component)?;
         let invalid = |what| HostError::Invalid { component: request.component.clone(), what };
         let peers = match &request.peers_json {

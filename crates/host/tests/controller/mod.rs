@@ -16,11 +16,15 @@ use loopscope_agent::machine_proto::{BuildTestbedRequest, ClockPair, TestbedHost
 use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::proto::{Event, Exited, Readiness, StartRequest, StopRequest, WatchRequest};
+use loopscope_agent::proto::{
+    EnterPhaseRequest, Event, Exited, PhaseRefused, Readiness, StartRequest, StopRequest,
+};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
@@ -203,20 +207,45 @@ pub async fn channel(socket: &Path) -> Channel {
     endpoint.connect().await.unwrap()
 }
 
-/// The events of one host.
+/// The events of one host, and the phases that its components are to begin.
 pub struct Watcher {
     stream: Streaming<Event>,
+    requests: mpsc::UnboundedSender<EnterPhaseRequest>,
 }
 
 impl Watcher {
     pub async fn of(client: &mut AgentClient<Channel>) -> Watcher {
-        Watcher { stream: client.watch(WatchRequest {}).await.unwrap().into_inner() }
+        let (requests, sent) = mpsc::unbounded_channel();
+        let sent = UnboundedReceiverStream::new(sent);
+        Watcher { stream: client.watch(sent).await.unwrap().into_inner(), requests }
+    }
+
+    /// Tells a component to begin a phase.
+    pub fn enter(&self, request: EnterPhaseRequest) {
+        self.requests.send(request).unwrap();
+    }
+
+    /// Why the next phase that `component` was told to begin was refused.
+    pub async fn until_refused(&mut self, component: &str) -> PhaseRefused {
+        let mut seen = self.until(component, |w| matches!(w, What::PhaseRefused(_))).await;
+        let Some(What::PhaseRefused(refused)) = seen.pop() else { unreachable!() };
+        refused
     }
 
     pub async fn next(&mut self) -> Option<Event> {
         let patience = std::time::Duration::from_secs(30);
         let event = tokio::time::timeout(patience, self.stream.next()).await;
         event.expect("no event within 30 s").map(Result::unwrap)
+    }
+
+    /// The error with which the events end.
+    pub async fn failure(&mut self) -> Status {
+        while let Some(event) = self.stream.next().await {
+            if let Err(status) = event {
+                return status;
+            }
+        }
+        panic!("the events ended in good order");
     }
 
     /// Events of `component` up to the first that `last` accepts.
