@@ -129,7 +129,7 @@ def test_wrong_ports_are_refused_by_their_place(
 def test_ways_to_receive_are_the_librarys(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = (ROOT / "crates/preload/src/habit.rs").read_text("utf-8")
+    source = (ROOT / "crates/preload/src/receive.rs").read_text("utf-8")
     assert all(f'"{way}"' in source for way in WAYS_TO_RECEIVE)
     words = ("--service", service.path, "--", "true")
     one = "should be one of adaptive, spin, block"

@@ -63,7 +63,7 @@ def json_object(text: str) -> dict[str, Any]:
     if len(text) > LARGEST_VALUES:
         raise UntrustedError(f"an object of {len(text)} characters")
     try:
-        found = _DECODER.decode(text)
+        found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise UntrustedError(f"what is no JSON: {printable(text[:80])}") from None
     if not isinstance(found, dict):
@@ -79,10 +79,6 @@ def json_object(text: str) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
-
-
-# `json.loads` makes one for each text.
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def relative_file(name: str) -> PurePosixPath:
