@@ -95,6 +95,8 @@ def run(
 def refused(*words: str | Path, code: int = 2) -> str:
     """What the command says that starts nothing."""
     done = CliRunner().invoke(app, ["accelerate", *map(str, words)])
+    # What a program gets is not left in this process.
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
     assert done.exit_code == code, done.output
     return " ".join(done.stderr.split())
 

@@ -287,11 +287,14 @@ def _complain(what: str) -> None:
 
 def _become(program: Path, command: list[str], environment: dict[str, str]) -> NoReturn:
     """Goes on as the program, whose exit code and signals are this command's then."""
-    for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(program, command, environment)
+    before = [signal.signal(number, signal.SIG_DFL) for number in _IGNORED_BY_PYTHON]
+    try:
+        os.execve(program, command, environment)
+    finally:
+        for number, handler in zip(_IGNORED_BY_PYTHON, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _explained(
