@@ -71,7 +71,7 @@ impl Interest {
         self.is_armed = self.events & EPOLLONESHOT as u32 == 0;
     }
 
-    /// As the kernel is to watch it.
+    /// What the kernel is told to watch.
     fn control(&self) -> Control {
         let private = (EPOLLET | EPOLLONESHOT) as u32;
         let events = if self.is_armed { self.events } else { self.events & private };

@@ -6,12 +6,12 @@
 //! connection first goes back to the kernel, which then has it for good. Other descriptors cost one
 //! load from a table.
 //!
-//! `LOOPSCOPE_STACK` is the path of the service's socket. `LOOPSCOPE_STACK_RECEIVE` says how threads
-//! wait: `spin` (they look until something is there), `block` (they sleep at once) or `adaptive`,
-//! which is the default (they look for some 50 µs, where that has helped before).
+//! `LOOPSCOPE_STACK` is the path of the service's socket. `LOOPSCOPE_STACK_RECEIVE` says how
+//! threads wait: `spin` (they look until something is there), `block` (they sleep at once) or
+//! `adaptive`, which is the default (they look for some 50 µs, where that has helped before).
 //! `LOOPSCOPE_STACK_ONLY` limits it to connections with one of these ports at either end
-//! (`80,8000-8010`). `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP socket
-//! when the program ends.
+//! (`80,8000-8010`). `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP
+//! socket when the program ends.
 
 mod descriptor;
 mod entry;

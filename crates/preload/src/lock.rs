@@ -39,7 +39,7 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
     Some(result)
 }
 
-/// As [`with`], and keeps the lock for [`release`].
+/// Does what [`with`] does, and keeps the lock for [`release`].
 pub(crate) fn hold<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
     if inside::enter() {
         return None;

@@ -15,8 +15,8 @@ use crate::{lock, real, signals};
 /// A thread sleeps so long where the kernel has all, before it looks whether it was cancelled.
 const ALONE: Duration = Duration::from_millis(100);
 
-/// A thread that looks asks the kernel for its descriptors once in so many turns. An odd number: where
-/// there is room for one event, only each second turn asks it.
+/// A thread that looks asks the kernel for its descriptors once in so many turns. An odd number:
+/// where there is room for one event, only each second turn asks it.
 const TURNS: u32 = 15;
 
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others
@@ -45,7 +45,7 @@ fn merge(fds: &mut [pollfd], of_kernel: &[pollfd]) -> usize {
     ready
 }
 
-/// As poll(2). `time`: None is for ever. None: the thread may have been cancelled.
+/// Waits as poll(2) does. `time`: None is for ever. None: the thread may have been cancelled.
 pub(crate) fn poll(
     fds: &mut [pollfd],
     time: Option<Duration>,
@@ -144,8 +144,8 @@ thread_local! {
     static KERNEL_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As epoll_wait(2), of an instance that watches descriptors of the stack. None: the thread may
-/// have been cancelled.
+/// Waits as epoll_wait(2) does, of an instance that watches descriptors of the stack. None: the
+/// thread may have been cancelled.
 pub(crate) fn epoll(
     epoll: c_int,
     most: usize,

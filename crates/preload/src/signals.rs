@@ -180,10 +180,10 @@ fn set_default(signal: c_int) {
     }
 }
 
-/// As sigaction(2).
+/// Sets a handler as sigaction(2) does.
 ///
 /// # Safety
-/// As that.
+/// That of sigaction(2).
 pub(crate) unsafe fn set(
     signal: c_int,
     new: *const libc::sigaction,
@@ -228,7 +228,7 @@ pub(crate) unsafe fn set(
     }
 }
 
-/// As signal(2), with these flags.
+/// Sets a handler as signal(2) does, with these flags.
 pub(crate) fn set_simple(signal: c_int, function: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: structures of zeros are valid, and both live until it returns.
     unsafe {

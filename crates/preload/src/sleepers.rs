@@ -63,8 +63,8 @@ pub(crate) fn set_service(fd: c_int) {
     SERVICE.store(fd, Ordering::Relaxed);
 }
 
-/// Whether the service has ended, where a thread was woken by its connection. The lock is held, so no
-/// answer is awaited: one that had come woke the thread as well, and is gone.
+/// Whether the service has ended, where a thread was woken by its connection. The lock is held, so
+/// no answer is awaited: one that had come woke the thread as well, and is gone.
 pub(crate) fn service_has_ended() -> bool {
     if !SPOKE.load(Ordering::Relaxed) {
         return false;

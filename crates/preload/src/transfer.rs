@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use crate::options::How;
 use crate::sleep::{Step, Stop, attempt};
 use crate::sleepers::Wants;
-use crate::state::Patience;
+use crate::state::{Patience, State};
 
 /// What a call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,44 +35,44 @@ impl Outcome {
 
 /// Receives to `parts`.
 pub(crate) fn receive(fd: i32, mut parts: &mut [IoSliceMut<'_>], how: How) -> Outcome {
-    let whole: usize = parts.iter().map(|part| part.len()).sum();
-    let mut done = 0;
-    if whole == 0 {
-        return Outcome::Done(0);
-    }
-    let attempted = attempt(&[Wants { fd, events: libc::POLLIN }], |state| {
-        let Some(count) = state.read(fd, parts) else { return Step::Done(Outcome::Kernel(done)) };
+    let whole = parts.iter().map(|part| part.len()).sum();
+    transfer(fd, false, (whole, how.all), how, |state| {
+        let count = state.read(fd, parts)?;
         IoSliceMut::advance_slices(&mut parts, count);
-        done += count;
-        if done == whole || done > 0 && !how.all {
-            return Step::Done(Outcome::Done(done));
-        }
-        match state.patience(fd, false) {
-            _ if how.at_once => {}
-            Some(Patience::Waits(most)) => return Step::Wait(most),
-            Some(Patience::AtOnce) => {}
-            None => return Step::Done(Outcome::Kernel(done)),
-        }
-        Step::Done(if done > 0 { Outcome::Done(done) } else { Outcome::Fails(libc::EAGAIN) })
-    });
-    Outcome::of(attempted, done)
+        Some(count)
+    })
 }
 
 /// Sends what is in `parts`.
 pub(crate) fn send(fd: i32, mut parts: &mut [IoSlice<'_>], how: How) -> Outcome {
-    let whole: usize = parts.iter().map(|part| part.len()).sum();
+    let whole = parts.iter().map(|part| part.len()).sum();
+    transfer(fd, true, (whole, true), how, |state| {
+        let count = state.write(fd, parts)?;
+        IoSlice::advance_slices(&mut parts, count);
+        Some(count)
+    })
+}
+
+/// Does `act` until it has come to `whole` bytes, or to some where not `all` are asked for.
+fn transfer(
+    fd: i32,
+    writes: bool,
+    (whole, all): (usize, bool),
+    how: How,
+    mut act: impl FnMut(&mut State) -> Option<usize>,
+) -> Outcome {
     let mut done = 0;
     if whole == 0 {
         return Outcome::Done(0);
     }
-    let attempted = attempt(&[Wants { fd, events: libc::POLLOUT }], |state| {
-        let Some(count) = state.write(fd, parts) else { return Step::Done(Outcome::Kernel(done)) };
-        IoSlice::advance_slices(&mut parts, count);
+    let events = if writes { libc::POLLOUT } else { libc::POLLIN };
+    let attempted = attempt(&[Wants { fd, events }], |state| {
+        let Some(count) = act(state) else { return Step::Done(Outcome::Kernel(done)) };
         done += count;
-        if done == whole {
+        if done == whole || done > 0 && !all {
             return Step::Done(Outcome::Done(done));
         }
-        match state.patience(fd, true) {
+        match state.patience(fd, writes) {
             _ if how.at_once => {}
             Some(Patience::Waits(most)) => return Step::Wait(most),
             Some(Patience::AtOnce) => {}

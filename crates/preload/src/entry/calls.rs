@@ -142,36 +142,20 @@ impl Pieces {
 /// # Safety
 /// `parts` are `count` pieces of memory that can be written.
 #[inline(never)]
-pub(super) unsafe fn receive_parts(fd: c_int, (parts, count): Parts, how: How) -> Next {
-    loop {
-        if let Some(next) = way(fd) {
-            return next;
-        }
-        let errno = real::errno();
-        // SAFETY: the caller's. An `IoSliceMut` is an `iovec` (its documentation says so), and the
-        // memory of each is the program's for this call.
-        let outcome = unsafe {
-            let Some(mut pieces) = Pieces::of(parts, count) else {
-                return by_kernel(fd, "pieces of memory that cannot be");
-            };
-            let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSliceMut<'_>];
-            transfer::receive(fd, &mut *slice, how)
-        };
-        match finish(outcome, errno) {
-            Ok(next) => return next,
-            Err(0) => {}
-            Err(done) => {
-                // SAFETY: the caller's.
-                let more = unsafe {
-                    rest(parts, count, done, |message| {
-                        let flags = if how.all { libc::MSG_WAITALL } else { libc::MSG_DONTWAIT };
-                        real::recvmsg(fd, message, flags)
-                    })
-                };
-                return Next::Done(done as ssize_t + more.max(0));
-            }
-        }
-    }
+pub(super) unsafe fn receive_parts(fd: c_int, parts: Parts, how: How) -> Next {
+    let by_stack = |pieces: &mut [iovec]| {
+        // SAFETY: an `IoSliceMut` is an `iovec` (its documentation says so), and the memory of each
+        // is the program's for this call.
+        let pieces = unsafe { &mut *(std::ptr::from_mut(pieces) as *mut [IoSliceMut<'_>]) };
+        transfer::receive(fd, pieces, how)
+    };
+    let by_kernel = |message| {
+        let flags = if how.all { libc::MSG_WAITALL } else { libc::MSG_DONTWAIT };
+        // SAFETY: the message lives, with its pieces, which are the program's.
+        unsafe { real::recvmsg(fd, message, flags) }
+    };
+    // SAFETY: the caller's.
+    unsafe { by_stack_if_taken(fd, parts, by_stack, by_kernel) }
 }
 
 /// Sends by the stack, if it has the connection.
@@ -179,32 +163,45 @@ pub(super) unsafe fn receive_parts(fd: c_int, (parts, count): Parts, how: How) -
 /// # Safety
 /// `parts` are `count` pieces of memory that can be read.
 #[inline(never)]
-pub(super) unsafe fn send_parts(fd: c_int, (parts, count): Parts, how: How) -> Next {
+pub(super) unsafe fn send_parts(fd: c_int, parts: Parts, how: How) -> Next {
+    let by_stack = |pieces: &mut [iovec]| {
+        // SAFETY: as in `receive_parts`.
+        let pieces = unsafe { &mut *(std::ptr::from_mut(pieces) as *mut [IoSlice<'_>]) };
+        transfer::send(fd, pieces, how)
+    };
+    let by_kernel = |message: *mut msghdr| {
+        // What was written counts; a later call says what is wrong.
+        let at_once = if how.at_once { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: as in `receive_parts`.
+        unsafe { real::sendmsg(fd, message, libc::MSG_NOSIGNAL | at_once) }
+    };
+    // SAFETY: the caller's.
+    unsafe { by_stack_if_taken(fd, parts, by_stack, by_kernel) }
+}
+
+/// Transfers pieces `by_stack`, and has `to_kernel` transfer what is left where the connection goes
+/// back meanwhile.
+unsafe fn by_stack_if_taken(
+    fd: c_int,
+    (parts, count): Parts,
+    by_stack: impl Fn(&mut [iovec]) -> Outcome,
+    to_kernel: impl FnOnce(*mut msghdr) -> ssize_t,
+) -> Next {
     loop {
         if let Some(next) = way(fd) {
             return next;
         }
         let errno = real::errno();
-        // SAFETY: as in `receive`.
-        let outcome = unsafe {
-            let Some(mut pieces) = Pieces::of(parts, count) else {
-                return by_kernel(fd, "pieces of memory that cannot be");
-            };
-            let slice = std::ptr::from_mut(pieces.slice()) as *mut [IoSlice<'_>];
-            transfer::send(fd, &mut *slice, how)
+        // SAFETY: the caller has so many pieces.
+        let Some(mut pieces) = (unsafe { Pieces::of(parts, count) }) else {
+            return by_kernel(fd, "pieces of memory that cannot be");
         };
-        match finish(outcome, errno) {
+        match finish(by_stack(pieces.slice()), errno) {
             Ok(next) => return next,
             Err(0) => {}
             Err(done) => {
-                // SAFETY: the caller's.
-                let more = unsafe {
-                    rest(parts, count, done, |message| {
-                        // What was written counts; a later call says what is wrong.
-                        let at_once = if how.at_once { libc::MSG_DONTWAIT } else { 0 };
-                        real::sendmsg(fd, message, libc::MSG_NOSIGNAL | at_once)
-                    })
-                };
+                // SAFETY: as above.
+                let more = unsafe { rest(parts, count, done, to_kernel) };
                 return Next::Done(done as ssize_t + more.max(0));
             }
         }

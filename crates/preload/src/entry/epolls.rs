@@ -146,8 +146,8 @@ unsafe fn filter(call: Call, found: c_int) -> Option<c_int> {
     (!told.is_empty()).then_some(told.len() as c_int)
 }
 
-/// As epoll_pwait(2). A thread that is cancelled unwinds from here, so there is nothing to drop
-/// (see [`table::begin`]).
+/// Waits as epoll_pwait(2) does. A thread that is cancelled unwinds from here, so there is nothing
+/// to drop (see [`table::begin`]).
 #[inline(always)]
 unsafe fn serve(call: Call) -> c_int {
     loop {

@@ -37,8 +37,8 @@ fn is_plain(fd: c_int) -> bool {
     table::is_plain(fd)
 }
 
-/// As poll(2), `call` where the kernel has all. A thread that is cancelled unwinds from here, so
-/// there is nothing to drop (see [`table::begin`]).
+/// Waits as poll(2) does, by `call` where the kernel has all. A thread that is cancelled unwinds
+/// from here, so there is nothing to drop (see [`table::begin`]).
 #[inline(always)]
 fn serve(
     fds: &mut [pollfd],
@@ -211,7 +211,7 @@ unsafe fn of_sets(count: c_int, sets: Sets) -> Option<Vec<pollfd>> {
     (has_any && !inside::is_inside()).then_some(polled)
 }
 
-/// As select(2).
+/// Waits as select(2) does.
 #[inline(always)]
 unsafe fn select_by(
     count: c_int,

@@ -14,7 +14,7 @@ fn piece(start: *const c_void, size: size_t) -> iovec {
     iovec { iov_base: start.cast_mut(), iov_len: size }
 }
 
-/// As recv(2).
+/// Receives as recv(2) does.
 #[inline(never)]
 unsafe fn receive_one(fd: c_int, to: *mut c_void, size: size_t, flags: c_int) -> Next {
     let part = piece(to, size);
@@ -25,7 +25,7 @@ unsafe fn receive_one(fd: c_int, to: *mut c_void, size: size_t, flags: c_int) ->
     }
 }
 
-/// As send(2).
+/// Sends as send(2) does.
 #[inline(never)]
 unsafe fn send_one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Next {
     let part = piece(from, size);
@@ -107,7 +107,7 @@ unsafe fn without_address(next: Next, address: *mut sockaddr, length: *mut sockl
     next
 }
 
-/// As recvmsg(2): a connection of TCP has nothing to tell besides its data.
+/// Receives as recvmsg(2) does: a connection of TCP has nothing to tell besides its data.
 unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Next {
     let Some(how) = receiving(flags).filter(|_| !message.is_null()) else {
         return by_kernel(fd, FLAGS);
@@ -125,7 +125,8 @@ unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Next
     }
 }
 
-/// As sendmsg(2). Descriptors that are passed are another process's as well from then on.
+/// Sends as sendmsg(2) does. Descriptors that are passed are another process's as well from then
+/// on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sendmsg(
     fd: c_int,
