@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval,
+    epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 /// A function that is looked up at its first use.
@@ -112,6 +112,7 @@ real! {
     __recv_chk(fd: c_int, to: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t;
     __recvfrom_chk(fd: c_int, to: *mut c_void, size: size_t, room: size_t, flags: c_int,
         address: *mut sockaddr, length: *mut socklen_t) -> ssize_t;
+    sendfile(to: c_int, from: c_int, place: *mut off_t, count: size_t) -> ssize_t;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t)

@@ -69,6 +69,20 @@ fn threads_wait_as_they_are_told() {
     });
 }
 
+#[test]
+fn files_are_sent_by_the_stack() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "sends-files");
+            assert_eq!(said, "fine");
+        }
+        let line = world.connection(Here);
+        assert_eq!(line["why"], "sendfile() of what cannot be read at a place", "{line}");
+        assert_accelerated(&line);
+    });
+}
+
 /// Prints the times of both, in turn.
 #[test]
 fn round_trips_with_and_without() {

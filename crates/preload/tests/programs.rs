@@ -117,13 +117,6 @@ fn assert_long_at(world: &World, preload: [bool; 2], least: usize, what: &str) {
     }
 }
 
-/// Asserts that there were long connections, which the kernel had, for this reason.
-fn assert_left(world: &World, at: At, why: &str) {
-    let lines = long(world, at);
-    assert!(!lines.is_empty(), "{:?}", world.explained(at));
-    lines.iter().for_each(|line| assert_eq!(line["why"], why, "{line}"));
-}
-
 #[test]
 fn nc() {
     in_thread(|| {
@@ -329,8 +322,13 @@ fn assert_streams(world: &World, at: At, count: usize, got: Option<u64>) {
 fn iperf3() {
     in_thread(|| {
         // Two streams share what is to be sent as they come to it, but each has a second.
-        let acts: [(_, _, &[[bool; 2]]); 3] =
-            [("-n 100M", 1, &WAYS), ("-n 100M -R", 1, &WAYS), ("-t 1 -P 2", 2, &FEW)];
+        // With -Z it calls sendfile(2).
+        let acts: [(_, _, &[[bool; 2]]); 4] = [
+            ("-n 100M", 1, &WAYS),
+            ("-n 100M -R", 1, &WAYS),
+            ("-t 1 -P 2", 2, &FEW),
+            ("-n 100M -Z", 1, &FEW),
+        ];
         for (act, count, ways) in acts {
             for &preload in ways {
                 let world = World::make(true);
@@ -360,19 +358,6 @@ fn iperf3() {
                 }
             }
         }
-    });
-}
-
-#[test]
-fn iperf3_that_calls_sendfile_is_left_to_the_kernel() {
-    in_thread(|| {
-        let world = World::make(true);
-        let server = start(&world, There, true, "iperf3", "-s -1 -B 10.0.0.2");
-        world.wait_for(5201);
-        start(&world, Here, true, "iperf3", "-c 10.0.0.2 -Z -n 50M").end();
-        server.end();
-        assert_left(&world, Here, "sendfile()");
-        assert_eq!(long(&world, There)[0]["accelerated"], true);
     });
 }
 
@@ -429,7 +414,7 @@ fn nginx_with_two_workers_and_wrk() {
 }
 
 #[test]
-fn nginx_that_calls_sendfile_is_left_to_the_kernel() {
+fn nginx_sends_files_by_the_stack() {
     in_thread(|| {
         let (folder, bytes) = site();
         let world = World::make(true);
@@ -440,8 +425,7 @@ fn nginx_that_calls_sendfile_is_left_to_the_kernel() {
             assert!(got == bytes, "the file is another");
         }
         server.stop(Signal::SIGTERM);
-        assert_left(&world, There, "sendfile64()");
-        assert_long(&world, Here, 2, "curl");
+        assert_long_at(&world, [true, true], 2, "nginx with sendfile");
     });
 }
 

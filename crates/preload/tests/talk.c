@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -279,6 +281,51 @@ static int mixes(int fd) {
         close(epoll);
     }
     warm(fd);
+    puts("fine");
+    return 0;
+}
+
+static void expect_echo(int fd, const char *bytes, int size) {
+    static char in[300000];
+    for (int got = 0; got < size;) {
+        ssize_t more = recv(fd, in + got, size - got, 0);
+        if (more <= 0) die("recv");
+        got += more;
+    }
+    expect(!memcmp(in, bytes, size), "the bytes of the file");
+}
+
+/* Files go by sendfile(2). A pipe is none. */
+static int sends_files(int fd) {
+    static char bytes[300000];
+    int file = memfd_create("file", 0), ends[2];
+    for (int i = 0; i < 300000; i++) bytes[i] = (char)(i * 31 + i / 1000);
+    expect(write(file, bytes, sizeof bytes) == sizeof bytes && pipe(ends) == 0, "a file");
+    warm(fd);
+    off_t at = 1000;
+    expect(sendfile(fd, file, &at, 5000) == 5000 && at == 6000, "sendfile from a place");
+    expect(lseek(file, 0, SEEK_CUR) == 300000, "the file's own place");
+    expect_echo(fd, bytes + 1000, 5000);
+    lseek(file, 290000, SEEK_SET);
+    expect(sendfile(fd, file, NULL, 50000) == 10000, "sendfile to the end");
+    expect(lseek(file, 0, SEEK_CUR) == 300000, "the place after it");
+    expect_echo(fd, bytes + 290000, 10000);
+    expect(sendfile(fd, file, NULL, 10) == 0 && sendfile(fd, file, &at, 0) == 0, "nothing");
+    at = 0;
+    expect(sendfile64(fd, file, &at, 300000) == 300000 && at == 300000, "several pieces");
+    expect_echo(fd, bytes, 300000);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    /* As much as there is room for, and then nothing. */
+    ssize_t all = 0, more;
+    for (at = 0; (more = sendfile(fd, file, &at, 300000 - at)) > 0; at %= 300000) all += more;
+    expect(more == -1 && errno == EAGAIN && all > 300000, "EAGAIN");
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    for (; all > 0; all -= more) {
+        more = all < 300000 ? all : 300000;
+        expect_echo(fd, bytes, (int)more);
+    }
+    errno = 0;
+    expect(sendfile(fd, ends[0], NULL, 10) == -1 && errno == EINVAL, "EINVAL of a pipe");
     puts("fine");
     return 0;
 }
@@ -752,7 +799,7 @@ int main(int count, char **words) {
         const char *name;
         int (*act)(int);
     } acts[] = {
-        {"mixes", mixes}, {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
+        {"mixes", mixes}, {"sends-files", sends_files}, {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
         {"handlers", handlers}, {"threads", threads},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},

@@ -2,6 +2,7 @@
 
 mod calls;
 mod epolls;
+mod files;
 mod polls;
 mod signals;
 mod sockets;
