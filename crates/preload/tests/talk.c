@@ -319,6 +319,7 @@ static int sends_files(int fd) {
     ssize_t all = 0, more;
     for (at = 0; (more = sendfile(fd, file, &at, 300000 - at)) > 0; at %= 300000) all += more;
     expect(more == -1 && errno == EAGAIN && all > 300000, "EAGAIN");
+    expect(at == all % 300000, "the place where there was no more room");
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     for (; all > 0; all -= more) {
         more = all < 300000 ? all : 300000;
