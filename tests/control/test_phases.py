@@ -49,6 +49,8 @@ class Agent:
 
         self.alive_ns = 0
         self.answers = True
+        self.unknown = 0
+        """So often its time is not known; then it is 5."""
 
     def lost(self) -> AgentLost:
         return AgentLost("h2", lambda: "its agent is gone")
@@ -58,7 +60,10 @@ class Agent:
         if not self.answers:
             await asyncio.Event().wait()
         self.alive_ns = asked_ns
-        return pb.ReadClockReply()
+        if self.unknown:
+            self.unknown -= 1
+            return pb.ReadClockReply()
+        return pb.ReadClockReply(now=pb.GlobalInstant(global_ns=5))
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         while (event := await self.events.get()) is not None:
@@ -162,6 +167,36 @@ def test_a_start_that_hangs_is_ended_with_the_phase(tmp_path: Path) -> None:
             await phase(repeat)
 
     assert drive(tmp_path, work) == 10
+
+
+COMMON = HEAD.replace("timeout: 10s}", "timeout: 10s, common_start: 20ms}")
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_common_start_waits_for_a_time_that_is_unknown_for_a_moment(
+    tmp_path: Path, host: int
+) -> None:
+    async def work(repeat: Repeat, *agents: Agent) -> None:
+        agents[host].unknown = 10
+        for agent, name in zip(agents, "ab", strict=True):
+            agent.hello(name)
+            agent.say(name, phase_done=pb.PhaseDone(phase="run"))
+        await phase(repeat)
+        assert repeat._stages._at_ns == {"run": 5 + 20_000_000}
+
+    assert drive(tmp_path, work, text=COMMON) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_time_that_stays_unknown_ends_a_common_start(tmp_path: Path, host: int) -> None:
+    async def work(repeat: Repeat, *agents: Agent) -> None:
+        agents[host].unknown = 1000
+        for agent, name in zip(agents, "ab", strict=True):
+            agent.hello(name)
+        with pytest.raises(RunFailed, match=f"the time of host h{host + 1} is not known for 5 s"):
+            await phase(repeat)
+
+    assert drive(tmp_path, work, text=COMMON) == pytest.approx(5.0, abs=0.11)
 
 
 @pytest.mark.parametrize("stage", ["on_start", "on_enter"])

@@ -34,6 +34,9 @@ STARTS_AT_ONCE = 8
 # Starts that all agents are asked for at the same time. More take a machine that has many hosts so
 # long together that the first are not answered in time.
 STARTS_IN_ALL = 64
+# A host whose time is not known has so long to know it again, before a start in common.
+CLOCK_PATIENCE_S = 5.0
+CLOCK_LOOK_S = 0.1
 # So much is begun before the event loop takes its next turn: the first requests leave, and are
 # answered, while the others are still being made.
 BEGUN_AT_ONCE = 16
@@ -119,7 +122,7 @@ class Stages:
             await self._start_all(starting, phase.name)
             await self._greeted(starting, phase, limit)
             together.extend(c for c in now if self._takes_part(c, phase))
-            start_ns = await self._start_ns(phase)
+            start_ns = await self._start_ns(phase, {c.host for c in together})
             await _together(*(self._enter(c, phase, common[c.host], start_ns) for c in together))
 
         async def late_one(spec: Component) -> None:
@@ -135,16 +138,38 @@ class Stages:
         if phase.common_start_ns is not None:
             self._together[phase.name] = [self._state(c) for c in together]
 
-    async def _start_ns(self, phase: Phase) -> int | None:
-        """When a phase begins for all, on the global clock; None: for each as it is told."""
+    async def _start_ns(self, phase: Phase, hosts: Iterable[str]) -> int | None:
+        """When a phase begins for all, on the global clock; None: for each as it is told.
+
+        The components that begin together are on ``hosts``, whose time may be unknown for a moment.
+        """
         if phase.common_start_ns is None:
             return None
         first = self._experiment.hosts[0]
-        clock = await self._hosts[first].agent.read_clock()
-        if not clock.HasField("now"):
-            raise RunFailed(f"phase {phase.name}: the time of host {first} is not known")
-        self._at_ns[phase.name] = at = clock.now.global_ns + phase.common_start_ns
+        until = asyncio.get_running_loop().time() + CLOCK_PATIENCE_S
+        while True:
+            clocks = await self._clocks(sorted({*hosts} - {first}))
+            # Last, because its time passes.
+            clocks |= await self._clocks([first])
+            unknown = [name for name, clock in clocks.items() if not clock.HasField("now")]
+            if not unknown:
+                break
+            if asyncio.get_running_loop().time() >= until:
+                what = f"the time of host {unknown[0]} is not known"
+                raise RunFailed(f"phase {phase.name}: {what} for {CLOCK_PATIENCE_S:g} s")
+            await asyncio.sleep(CLOCK_LOOK_S)
+        self._at_ns[phase.name] = at = clocks[first].now.global_ns + phase.common_start_ns
         return int(at)
+
+    async def _clocks(self, names: Iterable[str]) -> dict[str, pb.ReadClockReply]:
+        """What hosts say of their time, by their names."""
+        clocks: dict[str, pb.ReadClockReply] = {}
+
+        async def read(name: str) -> None:
+            clocks[name] = await self._hosts[name].agent.read_clock()
+
+        await _together(*map(read, names))
+        return clocks
 
     @property
     def starts(self) -> dict[str, dict[str, Any]]:
