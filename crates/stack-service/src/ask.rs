@@ -1,4 +1,4 @@
-//! What a service is asked by those that are no programs of it.
+//! Questions to a service from processes that do not have it transfer connections.
 
 use std::io;
 use std::os::unix::net::UnixStream;

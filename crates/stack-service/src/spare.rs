@@ -14,7 +14,7 @@ use crate::undo::Failed;
 /// program put on the machine's for its first connection.
 const REST: Duration = Duration::from_millis(300);
 
-/// A program that nobody is yet, and what it will be told.
+/// The devices of the next program, and what it will be told of them.
 pub(crate) struct Spare {
     machine: Arc<Machine>,
     next: Mutex<Next>,
@@ -32,7 +32,7 @@ impl Spare {
         Spare { machine, next: Mutex::new(Next::Missing) }
     }
 
-    /// The program that is ready, or a new one. It waits for one that is being made.
+    /// Takes the devices that are ready, or makes some. It waits for those that are being made.
     pub(crate) fn take(&self) -> Result<(Program, Reply), MachineError> {
         let mut next = self.next();
         match std::mem::replace(&mut *next, Next::Missing) {
@@ -45,7 +45,7 @@ impl Spare {
         }
     }
 
-    /// Makes one in a while, if none is ready.
+    /// Makes devices in a while, if none are ready.
     pub(crate) fn make(self: &Arc<Self>, failed: Failed) {
         let spare = Arc::clone(self);
         let make = move || {
@@ -63,8 +63,7 @@ impl Spare {
         }
     }
 
-    /// No program is made from now on. Removes the devices of the one that is ready; what could not
-    /// be undone.
+    /// Removes the devices that are ready; no more are made. Returns what could not be undone.
     pub(crate) fn end(&self) -> Vec<String> {
         match std::mem::replace(&mut *self.next(), Next::Ended) {
             Next::Ready(mut made) => made.0.return_all(),
