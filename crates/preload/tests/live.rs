@@ -436,7 +436,10 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
         std::fs::write(folder.path().join("file"), &bytes).unwrap();
         for preload in [[false, false]].into_iter().chain(ENDS) {
             let world = World::make(true);
+            // What a shell starts in the background ignores SIGINT, and so would the server.
             let words = [
+                "--default-signal=INT",
+                python3(),
                 "-u",
                 "-m",
                 "http.server",
@@ -446,7 +449,7 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
                 folder.path().to_str().unwrap(),
                 "8000",
             ];
-            let mut server = world.start(There, preload[1], python3(), &words);
+            let mut server = world.start(There, preload[1], "env", &words);
             assert!(server.line().starts_with("Serving"));
             let got = folder.path().join("got");
             let words = ["-sS", "-o", got.to_str().unwrap(), "http://10.0.0.2:8000/file"];
