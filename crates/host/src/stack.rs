@@ -31,14 +31,14 @@ enum Verb {
     /// them back, until SIGINT, SIGTERM or SIGHUP comes
     ///
     /// It serves the network namespace that it runs in, as root. `loopscope accelerate` runs
-    /// programs that use it, and so does the library that it loads into them. If the service is
-    /// killed, a second process gives the connections back to the kernel and removes the devices.
+    /// programs that use it, by a library that it loads into them. If the service is killed, a
+    /// second process gives the connections back to the kernel and removes the devices.
     Serve {
         /// Where programs find it
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
         socket: PathBuf,
     },
-    /// Show the connections of all programs that the service at this machine serves
+    /// Show the connections that programs of this machine transfer by themselves now
     Status {
         /// Where the service is
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]

@@ -315,7 +315,7 @@ static int sends_files(int fd) {
     expect(sendfile64(fd, file, &at, 300000) == 300000 && at == 300000, "several pieces");
     expect_echo(fd, bytes, 300000);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    /* As much as there is room for, and then nothing. */
+    /* It sends what there is room for, and then says EAGAIN. */
     ssize_t all = 0, more;
     for (at = 0; (more = sendfile(fd, file, &at, 300000 - at)) > 0; at %= 300000) all += more;
     expect(more == -1 && errno == EAGAIN && all > 300000, "EAGAIN");

@@ -122,7 +122,7 @@ impl World {
         self.spawn(at, preload, command.args(words).stdin(Stdio::null()))
     }
 
-    /// As [`World::start`].
+    /// Has a prepared command run there; `preload`: with the library.
     pub fn spawn(&self, at: At, preload: bool, command: &mut Command) -> Running {
         let serving = if at == Here { &self.here } else { &self.there };
         let path = serving.as_ref().map_or(Path::new("/nonexistent"), Serving::at);
