@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from loopscope import port_ranges
 from loopscope.cli import app, stack_service
-from loopscope.cli.accelerate import WAYS_TO_RECEIVE, ports
+from loopscope.cli.accelerate import WAYS_TO_RECEIVE
 from loopscope.cli.executable import find, obstacle
-from loopscope.cli.socket_table import Explained, Lines, json_of, table_of
+from loopscope.cli.socket_table import Lines, json_of, table_of
+from loopscope.socket_lines import Explained
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(sys.executable).parents[1]
@@ -105,9 +107,9 @@ def refused(*words: str | Path, code: int = 2) -> str:
 def test_ports_are_what_the_library_takes_them_for(text: str, among: str, others: str) -> None:
     if among == "error":
         with pytest.raises(ValueError, match="should be a port from 1 to 65535 or a range"):
-            ports(text)
+            port_ranges.read(text)
         return
-    passed = ports(text)
+    passed = port_ranges.read(text)
     ranges = [list(map(int, part.split("-"))) for part in passed.split(",")]
     inside = {port for each in ranges for port in range(each[0], each[-1] + 1)}
     assert set(map(int, among.split())) <= inside
@@ -497,6 +499,8 @@ def test_signals_are_passed_on_once(service: Service) -> None:
 
 SOCKET = {
     "process": 7,
+    "socket": 3,
+    "open": False,
     "local": "10.0.0.1:6379",
     "peer": "10.0.0.2:40000",
     "accelerated": True,
@@ -521,25 +525,29 @@ def test_the_table_has_each_socket_and_what_is_missing() -> None:
     # A program cannot write to the terminal by this.
     assert second.split() == ["8", "no", "\\x1b[31mfcntl()"]
     assert more == "2 lines of the library cannot be read"
-    *_, last, killed = table_of(Explained([SOCKET] * 300, 0), "SIGKILL")
+    many = [SOCKET] * 299 + [SOCKET | {"open": True}]
+    *_, last, killed = table_of(Explained(many, 0), "SIGKILL")
     assert last == "… and 100 more; --json lists all"
-    assert killed == (
-        "the program was ended by SIGKILL; sockets that it had open then are not listed"
-    )
+    assert killed == "the program was ended by SIGKILL; 1 sockets were open then"
 
 
 def test_lines_of_all_processes_are_read_and_nothing_is_left() -> None:
+    other = SOCKET | {"process": 8, "open": True}
     with Lines() as lines:
         # A server writes as the user that it has become.
         assert lines.path.stat().st_mode & 0o777 == 0o622
         assert lines.path.parent.stat().st_mode & 0o777 == 0o711
         with lines.path.open("ab") as file:
-            file.write(json.dumps(SOCKET).encode() + b'\n[]\n{"process": 8, "loc')
+            # A socket has a line while it is open, which the one of its end replaces.
+            for each in (SOCKET | {"open": True, "why": None}, other, SOCKET):
+                file.write(json.dumps(each).encode() + b"\n")
+            file.write(b'[]\n{"process": 8, "loc')
         explained = lines.read()
-    assert explained == Explained([SOCKET], 2)
+    assert explained == Explained([SOCKET, other], 2)
+    assert (explained.accelerated, explained.open) == (2, 1)
     assert not lines.path.parent.exists()
     assert json.loads(json_of(explained, 3)) == {
         "exit": 3,
-        "sockets": [SOCKET],
+        "sockets": [SOCKET, other],
         "unreadable_lines": 2,
     }

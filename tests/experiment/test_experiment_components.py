@@ -46,6 +46,11 @@ def test_another_user_inherits_a_small_set_and_the_caller_all(
         (", user: -1", "'-1' is no user"),
         (", output: 1KiB", "128KiB"),
         (", output: 5s", "5s is a duration"),
+        (", accelerate: yes please", "this should be true or false"),
+        (", accelerate: {only: 0}", "0 is out of range: from 1 to 65535"),
+        (", accelerate: {only: '80,90-70'}", "'90-70' in '80,90-70' should be a port"),
+        (", accelerate: {receive: sleep}", "write adaptive or spin or block"),
+        (", accelerate: {recieve: spin}", "recieve"),
         (", fetch: [../x]", "'../x' is not in the component's working directory"),
         (", fetch: [/etc/passwd]", "'/etc/passwd' is not in the component's working directory"),
     ],
@@ -54,6 +59,28 @@ def test_what_is_none_is_named(write, keys, message):
     with pytest.raises(experiment.ExperimentErrors) as errors:
         load(write, keys)
     assert message in str(errors.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "only", "receive"),
+    [
+        ("true", None, "adaptive"),
+        ("{}", None, "adaptive"),
+        ("{only: 6379}", "6379", "adaptive"),
+        ("{only: '80, 8000 - 8010', receive: spin}", "80,8000-8010", "spin"),
+    ],
+)
+def test_a_component_may_be_accelerated(write, keys, only, receive):
+    plan = load(write, f", accelerate: {keys}")
+    (made,) = plan.components
+    assert made.accelerate == experiment.Acceleration(only, receive)
+    assert experiment.from_manifest(plan.to_manifest()).components == plan.components
+
+
+def test_a_component_is_not_accelerated_unless_it_asks_for_it(write):
+    for keys in ("", ", accelerate: false"):
+        (made,) = load(write, keys).components
+        assert made.accelerate is None
 
 
 def test_paths_begin_in_the_folder_of_the_file(changed, tmp_path, monkeypatch):

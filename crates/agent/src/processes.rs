@@ -69,6 +69,8 @@ impl Search {
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
             .filter(|&pid| pid != own)
+            // Most do not match, and need not be opened.
+            .filter(|&pid| self.matches(pid))
             .filter_map(|pid| Some(Found { pid, process: Pidfd::open(pid).transpose()? }))
             .filter(|found| self.matches(found.pid))
             .collect()

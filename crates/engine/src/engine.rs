@@ -116,7 +116,7 @@ impl Engine {
     /// Has the service at this path make devices for this program.
     pub fn connect(path: &Path) -> Result<Engine, EngineError> {
         let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
-        let stream = UnixStream::connect(path).map_err(no_service)?;
+        let stream = lines::connect(path).map_err(no_service)?;
         let stream = UnixStream::from(aside(stream.into()));
         lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;

@@ -34,7 +34,7 @@ enum Verb {
     /// programs that use it, by a library that it loads into them. If the service is killed, a
     /// second process gives the connections back to the kernel and removes the devices.
     Serve {
-        /// Where programs find it
+        /// Where programs find it; @NAME is a socket without a file
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
         socket: PathBuf,
     },
@@ -69,7 +69,11 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
     let endings = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     endings.thread_block().context("cannot wait for signals")?;
     let came = SignalFd::new(&endings).context("cannot wait for signals")?;
-    let hint = if geteuid().is_root() { "" } else { " as an ordinary user: start it as root" };
+    let hint = match geteuid().is_root() {
+        false => " as an ordinary user: start it as root",
+        true if !is_of_machine() => " as root of a user namespace: start it as root of the machine",
+        true => "",
+    };
     let at = || format!("cannot serve programs at {}{hint}", path.display());
     let folder = Folder::make(path).with_context(at)?;
     // Each connection takes two descriptors here, and as many of the keeper, which inherits the limit.
@@ -102,6 +106,14 @@ fn status(path: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
         stack_table::write(&mut out, programs, &connections)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether root is the machine's, and not that of a user namespace, which may load no programs into
+/// the kernel.
+fn is_of_machine() -> bool {
+    // Where it cannot be read there are no user namespaces.
+    fs::read_to_string("/proc/self/uid_map")
+        .map_or(true, |map| map.split_whitespace().eq(["0", "0", &u32::MAX.to_string()]))
 }
 
 fn raise_limit() -> nix::Result<()> {

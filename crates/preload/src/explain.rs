@@ -1,4 +1,7 @@
 //! What became of each TCP socket, for a person to read.
+//!
+//! A socket has a line when its connection is taken over or left to the kernel, and one when it is
+//! closed, which replaces those before: a program that is killed has told what it had open.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +24,10 @@ const MOST: usize = 1 << 16;
 #[derive(Clone, Debug, Default, Serialize)]
 struct Line {
     process: i32,
+    /// Its number among the sockets of the process.
+    socket: u64,
+    /// Whether the socket was open when this was written.
+    open: bool,
     /// This end and the other; None where the socket was never connected.
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
@@ -53,24 +60,32 @@ pub(crate) fn is_asked_for() -> bool {
 pub(crate) struct Explain {
     file: Option<PathBuf>,
     open: BTreeMap<i32, Line>,
+    /// Sockets so far.
+    count: u64,
     lines: Vec<u8>,
 }
 
 impl Explain {
     pub(crate) const fn new() -> Explain {
-        Explain { file: None, open: BTreeMap::new(), lines: vec![] }
+        Explain { file: None, open: BTreeMap::new(), count: 0, lines: vec![] }
     }
 
     /// Writes the lines to this file.
     pub(crate) fn begin(&mut self, file: Option<PathBuf>) {
-        self.file = file.filter(|file| !file.as_os_str().is_empty());
+        let file = file.filter(|file| !file.as_os_str().is_empty());
+        // The program may change its folder.
+        self.file = file.and_then(|file| std::path::absolute(file).ok());
         IS_ASKED_FOR.store(self.file.is_some(), Ordering::Relaxed);
     }
 
     fn line(&mut self, fd: i32) -> Option<&mut Line> {
         self.file.as_ref()?;
         let process = rustix::process::getpid().as_raw_nonzero().get();
-        Some(self.open.entry(fd).or_insert_with(|| Line { process, ..Line::default() }))
+        let count = &mut self.count;
+        Some(self.open.entry(fd).or_insert_with(|| {
+            *count += 1;
+            Line { process, socket: *count, open: true, ..Line::default() }
+        }))
     }
 
     /// A socket was made.
@@ -90,6 +105,7 @@ impl Explain {
             (line.local, line.peer) = descriptor::addresses(fd).unzip();
             line.accelerated = true;
         }
+        self.tell(fd);
     }
 
     /// The kernel has the connection again.
@@ -110,6 +126,18 @@ impl Explain {
             }
             line.why.get_or_insert_with(|| why.to_owned());
         }
+        // It is closed at once.
+        if why != CLOSED {
+            self.tell(fd);
+        }
+    }
+
+    /// Writes down what is known of a socket that stays open.
+    fn tell(&mut self, fd: i32) {
+        if let Some(line) = self.open.get(&fd) {
+            add(&mut self.lines, line);
+            self.flush();
+        }
     }
 
     /// The socket is about to be closed.
@@ -127,9 +155,8 @@ impl Explain {
                 _ => "it ended before a second call that transfers data".into(),
             });
         }
-        if serde_json::to_writer(&mut self.lines, &line).is_ok() {
-            self.lines.push(b'\n');
-        }
+        line.open = false;
+        add(&mut self.lines, &line);
         if self.lines.len() > MOST {
             self.flush();
         }
@@ -157,5 +184,11 @@ impl Explain {
             let _ = file.and_then(|mut file| file.write_all(&self.lines));
         }
         self.lines.clear();
+    }
+}
+
+fn add(lines: &mut Vec<u8>, line: &Line) {
+    if serde_json::to_writer(&mut *lines, line).is_ok() {
+        lines.push(b'\n');
     }
 }

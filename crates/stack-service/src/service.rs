@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use loopscope_engine::wire::{Answer, Request};
-use loopscope_unix_lines::{accept, receive, send};
+use loopscope_unix_lines::{accept, bind, connect, is_file, receive, send};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
@@ -41,7 +41,7 @@ pub struct Service {
 type Programs = Mutex<Vec<(Arc<Mutex<Program>>, UnixStream)>>;
 
 impl Service {
-    /// Listens at a path, for programs of all users. It serves the network namespace of this thread,
+    /// Listens at a path, for programs of all users; at `@` and a name without a file. It serves the network namespace of this thread,
     /// and needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
     /// `keeper` leads to a process that [`crate::keep`]s what the service has in hand, for the case that
@@ -53,7 +53,7 @@ impl Service {
         let machine = Arc::new(Machine::new(Keeper::new(keeper))?);
         let spare = Arc::new(Spare::new(Arc::clone(&machine)));
         let system = |what| move |source| MachineError::System { what, source };
-        if UnixStream::connect(path).is_ok() {
+        if connect(path).is_ok() {
             let source = io::Error::from(io::ErrorKind::AddrInUse);
             return Err(system("another service is there")(source));
         }
@@ -62,9 +62,11 @@ impl Service {
         if is_socket {
             fs::remove_file(path).map_err(system("cannot remove an old socket"))?;
         }
-        let listener = UnixListener::bind(path).map_err(system("cannot listen"))?;
-        fs::set_permissions(path, Permissions::from_mode(0o666))
-            .map_err(system("cannot let programs of other users connect"))?;
+        let listener = bind(path).map_err(system("cannot listen"))?;
+        if is_file(path) {
+            fs::set_permissions(path, Permissions::from_mode(0o666))
+                .map_err(system("cannot let programs of other users connect"))?;
+        }
         let programs = Arc::default();
         Ok(Service { listener, path: path.into(), machine, programs, spare })
     }
@@ -108,7 +110,9 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        _ = fs::remove_file(&self.path);
+        if is_file(&self.path) {
+            _ = fs::remove_file(&self.path);
+        }
     }
 }
 

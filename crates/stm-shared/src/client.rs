@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::address;
 use crate::channel::Shared;
 use crate::error::{FileError, Kind};
 use crate::wire::{Answer, Listed, Request, Settings};
@@ -70,7 +69,7 @@ impl Client {
     /// There is none, or it refuses, because this process is another user's or in another PID namespace.
     pub fn connect(path: &Path) -> Result<Client, ServiceError> {
         let no_service = |cause| ServiceError::NoService { path: path.into(), cause };
-        let stream = address::connect(path).map_err(no_service)?;
+        let stream = loopscope_unix_lines::connect(path).map_err(no_service)?;
         match ask(&stream, &Request::Hello { pid: std::process::id() })? {
             (Answer::Refused(why), _) => Err(ServiceError::Refused(why)),
             _ => Ok(Client { stream, path: path.into() }),

@@ -17,7 +17,6 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 
-use crate::address;
 use crate::channels::{Channels, Mirrored, lock};
 use crate::found;
 use crate::parties;
@@ -69,9 +68,9 @@ impl Service {
     /// # Errors
     /// Another service is there, or the directory is another user's.
     pub fn listen(path: &Path) -> io::Result<Service> {
-        let is_file = address::is_file(path);
+        let is_file = loopscope_unix_lines::is_file(path);
         let made = if is_file { folder_of(path)? } else { None };
-        if address::connect(path).is_ok() {
+        if loopscope_unix_lines::connect(path).is_ok() {
             let what = format!("a service of channels is at {} already", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
@@ -80,7 +79,7 @@ impl Service {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => (),
         }
-        let listener = address::bind(path)?;
+        let listener = loopscope_unix_lines::bind(path)?;
         let channels = Channels::of(&found::place(path, is_file)?);
         let (elsewhere, watched) = Default::default();
         Ok(Service { listener, path: path.into(), made, channels, elsewhere, watched })
@@ -182,7 +181,7 @@ fn folder_of(path: &Path) -> io::Result<Option<PathBuf>> {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        if address::is_file(&self.path) {
+        if loopscope_unix_lines::is_file(&self.path) {
             _ = fs::remove_file(&self.path);
         }
         // There may be other files in it.

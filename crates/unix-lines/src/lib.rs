@@ -1,6 +1,8 @@
 //! What processes of a machine tell each other: lines of JSON on a Unix socket, with descriptors at the
 //! first byte of a line.
 
+mod address;
+
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +16,8 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+pub use address::{bind, connect, is_file};
 
 /// Bytes of a line at most.
 const MOST: usize = 1 << 26;

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from loopscope import port_ranges
 from loopscope.cli import exits
 
 HELP = (
@@ -139,26 +140,6 @@ def accelerate(
         exits.end(error.code, str(error))
 
 
-def ports(text: str) -> str:
-    """Ports as the library reads them from LOOPSCOPE_STACK_ONLY.
-
-    Raises:
-        ValueError: they are no ports between commas. The text says which part is wrong.
-    """
-    # crates/preload/src/ports.rs reads them, too; crates/preload/tests/ports.txt is a test of both.
-    parts = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 0 < first <= last <= 65535:
-            what = f"{part.strip()!r} in {text!r}" if "," in text else repr(text)
-            raise ValueError(
-                f"{what} should be a port from 1 to 65535 or a range of them, as in 80,8000-8010"
-            )
-        parts.append(f"{first}-{last}" if last > first else str(first))
-    return ",".join(parts)
-
-
 def _change_launcher(
     install: str | None,
     remove: str | None,
@@ -204,7 +185,7 @@ def _variables(only: str | None, service: Path | None, receive: str | None) -> d
 
 def _ports(option: str, text: str) -> str:
     try:
-        return ports(text)
+        return port_ranges.read(text)
     except ValueError as error:
         exits.end(exits.USAGE, f"{option}: {error}")
 

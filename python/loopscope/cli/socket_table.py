@@ -7,11 +7,12 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopscope.strict_json import from_json, to_json
+from loopscope import socket_lines
+from loopscope.socket_lines import Explained
+from loopscope.strict_json import to_json
 
 _MOST = 200
 """Rows of the table, at most."""
@@ -21,15 +22,6 @@ _NAMES = (
 )
 _RIGHT = (True, False, False, False, True, True, False)
 """Whether a column is aligned to the right."""
-
-
-@dataclass(frozen=True)
-class Explained:
-    """The lines of all sockets, in the order of their ends."""
-
-    sockets: list[dict[str, Any]]
-    unreadable: int
-    """Lines that are none, such as one whose process was killed while it wrote."""
 
 
 class Lines:
@@ -50,17 +42,7 @@ class Lines:
 
     def read(self) -> Explained:
         """What has been written so far."""
-        sockets, unreadable = [], 0
-        for line in self.path.read_bytes().splitlines():
-            try:
-                socket = from_json(line)
-            except ValueError:
-                socket = None
-            if isinstance(socket, dict):
-                sockets.append(socket)
-            else:
-                unreadable += 1
-        return Explained(sockets, unreadable)
+        return socket_lines.read(self.path)
 
 
 def json_of(explained: Explained, code: int) -> str:
@@ -78,8 +60,7 @@ def table_of(explained: Explained, ended_by: str | None) -> Iterator[str]:
     from loopscope.cli.text_table import text_table
 
     sockets = explained.sockets
-    taken = sum(socket.get("accelerated") is True for socket in sockets)
-    yield f"accelerated: {taken} of {len(sockets)} TCP sockets"
+    yield f"accelerated: {explained.accelerated} of {len(sockets)} TCP sockets"
     if sockets:
         rows = [_row(socket) for socket in sockets[:_MOST]]
         yield from text_table(_NAMES, _RIGHT, rows)
@@ -88,7 +69,7 @@ def table_of(explained: Explained, ended_by: str | None) -> Iterator[str]:
     if explained.unreadable:
         yield f"{explained.unreadable} lines of the library cannot be read"
     if ended_by is not None:
-        yield f"the program was ended by {ended_by}; sockets that it had open then are not listed"
+        yield f"the program was ended by {ended_by}; {explained.open} sockets were open then"
     elif not sockets:
         yield "the program has made no TCP socket, or the library was not loaded into it"
 

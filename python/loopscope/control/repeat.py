@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
-from loopscope.control import channels, disk_space, router
+from loopscope.control import acceleration, channels, disk_space, router
 from loopscope.control.clocks import HostClocks
 from loopscope.control.components import SETTLE_S, WHY_LOST_S, Components, State, instant_of
 from loopscope.control.desk_clock import DeskClock
@@ -81,7 +81,11 @@ class Repeat:
                 self._links = router.links_at_senders(experiment, linked)
         serving = [bed.hosts[name] for name in channels.hosts(experiment)]
         used = linked or of_one_family(serving, DATA, "channels of several hosts")
-        self._channels = channels.services(experiment, used)
+        acceleration.check_hosts(experiment, bed.hosts)
+        self._servers = [
+            *channels.services(experiment, used),
+            *acceleration.services(experiment, run_id),
+        ]
         addresses = DataAddresses(self._hosts, linked)
         if apart := addresses.unreachable(each.host for each in experiment.components):
             progress.note(apart)
@@ -89,7 +93,7 @@ class Repeat:
         self._spare = spare or SpareTime()
         self._desk_clock = DeskClock()
         self._components = Components(
-            [*self._links, *self._channels, *experiment.components], self._desk_clock, self._look
+            [*self._links, *self._servers, *experiment.components], self._desk_clock, self._look
         )
         self._stages = Stages(
             experiment,
@@ -141,7 +145,7 @@ class Repeat:
             raise failure
         # From here on the desk leaves the processors to the programs.
         await self._spare.pause()
-        await self._stages.start(self._channels)
+        await self._stages.start(self._servers)
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
@@ -429,7 +433,7 @@ class Repeat:
     @property
     def _services(self) -> list[Component]:
         """What runs for the experiment's components, and ends after them."""
-        return [*self._links, *self._channels]
+        return [*self._links, *self._servers]
 
     @property
     def _emulates_clock(self) -> bool:
@@ -452,7 +456,8 @@ class Repeat:
         counts_alone = not router.emulates(spec.name) and self._kernels.counts_alone(spec.host)
         stamps = {STAMP_SOCKETS: "1"} if counts_alone else {}
         served = channels.variables(self._experiment, spec.host, self._run_id)
-        return stamps | served | spec.env
+        accelerated = acceleration.variables(spec, self._hosts[spec.host], self._run_id)
+        return stamps | served | spec.env | accelerated
 
     @property
     def failed(self) -> dict[str, dict[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from loopscope.control.acceleration import AcceleratedSockets
+from loopscope.control.acceleration import found as accelerated_sockets
 from loopscope.control.collection import Collection, described
 from loopscope.control.execution import execute
 from loopscope.control.failure import RunInterrupted
@@ -42,6 +44,7 @@ def measure(
     failed: list[dict[str, dict[str, str]]] = []
     starts: list[dict[str, Any]] = []
     files: list[dict[str, dict[str, KeptFile]]] = []
+    accelerated: list[dict[str, AcceleratedSockets]] = []
     collections: list[Collection] = []
     directory.describe(point, sent=sent(experiment))
     seeded = [experiment.of_repeat(repeat + 1) for repeat in range(experiment.repeat)]
@@ -78,7 +81,9 @@ def measure(
             directory.describe(point, **described(collections))
         found, problems = fetched(experiment, path)
         files.append(found)
-        for text in problems:
+        sockets, not_accelerated = accelerated_sockets(experiment, path)
+        accelerated.append(sockets)
+        for text in (*problems, *not_accelerated):
             progress.note(text)
         phases.append(executed.phases)
         left.append(executed.left)
@@ -92,6 +97,7 @@ def measure(
             failed=failed,
             starts=starts,
             fetched=files,
+            accelerated=accelerated,
             neighbours=neighbours,
         )
         if executed.failure is not None:

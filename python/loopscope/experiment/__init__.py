@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from .acceleration import Acceleration
+from .acceleration import service as acceleration_service
 from .channel import LAYERS, Channel, channels_document, service
 from .machine_settings import MachineSettings
 from .measures import (
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAYERS",
+    "Acceleration",
     "Allowed",
     "AnalysisStep",
     "Channel",
@@ -120,6 +123,7 @@ __all__ = [
     "StreamFilter",
     "TimeWindow",
     "Value",
+    "acceleration_service",
     "check",
     "channels_document",
     "check_pattern",

@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from loopscope import port_ranges
+
 from . import event_values, values
 from .component_order import EVERY, START_UP, After, Part
 from .file_section import Section, word_or_mapping
 from .place import Place
 from .quantity import SIZE
-from .values import Integer, JsonSchema, Names, Quantity, Rule, text
+from .values import Integer, JsonSchema, Names, Quantity, Rule, or_reference, text, wrong
 
 Scalar = str | int | float | bool
 
@@ -93,6 +95,45 @@ class ForeignTrace(Section):
         default=None,
         description="The clock of its stamps: realtime, monotonic, ptp0, ptp1, … Default: the one "
         "that a CTF trace names, realtime for packets.",
+    )
+
+
+@dataclass(frozen=True)
+class Ports(Rule):
+    """A port or several, as in 80,8000-8010."""
+
+    def read(self, value: object, names: Names) -> str:
+        written = value if isinstance(value, str) else str(Integer(1, 65535).read(value, names))
+        try:
+            return port_ranges.read(written)
+        except ValueError as error:
+            wrong(str(error))
+
+    def schema(self) -> JsonSchema:
+        return or_reference(
+            {
+                "anyOf": [
+                    {"type": "integer", "minimum": 1, "maximum": 65535},
+                    {"type": "string", "pattern": r"^[0-9 ,-]+$"},
+                ]
+            }
+        )
+
+    @property
+    def example(self) -> str:
+        return "80,8000-8010"
+
+
+class Acceleration(Section):
+    """TCP connections that are transferred in the component's own processes."""
+
+    only: Annotated[str, Ports()] | None = Field(
+        default=None, description="Only those with one of these ports at either end. Default: all."
+    )
+    receive: Literal["adaptive", "spin", "block"] = Field(
+        default="adaptive",
+        description="How threads wait: they look until something is there (`spin`), sleep at once "
+        "(`block`), or look for some 50 µs where that has helped before (`adaptive`).",
     )
 
 
@@ -204,6 +245,18 @@ class Component(Section):
         description="What it records of its host with another tool, such as lttng, ros2 trace or "
         "tcpdump: paths in its working directory, or {path: PATH, clock: CLOCK}. The events get "
         "tables on the run's time line.",
+    )
+
+    accelerate: Annotated[
+        Annotated[Annotated[bool, values.Boolean()], Tag("<word>")]
+        | Annotated[Acceleration, Tag("<mapping>")],
+        Discriminator(lambda value: "<mapping>" if isinstance(value, dict) else "<word>"),
+    ] = Field(
+        default=False,
+        description="Whether the user-mode stack transfers its TCP connections to other hosts, in "
+        "its own processes, or {only: PORTS, receive: spin} for some of them. Its programs need no "
+        "change; its host needs root. The manifest has what became of each socket as "
+        "`accelerated`, and tcp:* of `trace.kernel` has nothing of those connections.",
     )
 
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from . import seeds
+from .acceleration import Acceleration
 from .channel import Channel
 from .machine_settings import MachineSettings
 from .measures import Expectation, Figure, Path, Pattern, Requirement, Scalar, Statistic, Value
@@ -88,6 +89,7 @@ class Component:
     components that come before it, by phase, before the first one under the empty name.
     ``commands`` are the command lines by phase of which ``argv`` is the wrapper, where it is one.
     ``fetch`` are patterns of the files that it leaves, of which the manifest has the hashes.
+    Without ``accelerate`` the kernel transfers its connections.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Component:
     allow_failure: bool = False
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fetch: tuple[str, ...] = ()
+    accelerate: Acceleration | None = None
 
 
 @dataclass(frozen=True)
@@ -445,7 +448,9 @@ class Experiment:
             found["clocks"] = self.clocks.seed
         if self.network.emulation is not None and self.network.emulation.mover != "netem":
             found["links"] = self.network.emulation.seed
-        of_programs = {c.name: c.config["seed"] for c in self.components if _has_seed(c)}
+        of_programs = {
+            c.name: c.config["seed"] for c in self.components if seeds.is_given(c.config)
+        }
         return {**found, "components": of_programs} if of_programs else found
 
     def of_repeat(self, number: int) -> Experiment:
@@ -465,7 +470,7 @@ class Experiment:
             dataclasses.replace(
                 c, config={**c.config, "seed": seeds.of_repeat(c.config["seed"], number)}
             )
-            if _has_seed(c)
+            if seeds.is_given(c.config)
             else c
             for c in self.components
         )
@@ -486,10 +491,6 @@ class Point:
     name: str
     params: dict[str, Scalar]
     experiment: Experiment
-
-
-def _has_seed(component: Component) -> bool:
-    return type(component.config.get("seed")) is int
 
 
 def _json(value: Any) -> Any:

@@ -31,6 +31,7 @@ from . import (
     plan,
     seeds,
 )
+from .acceleration import Acceleration
 from .channel import Channel, service
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section
@@ -249,7 +250,15 @@ def _component(
         ),
         environment=_environment(component),
         after={},
+        accelerate=_acceleration(component.accelerate),
     )
+
+
+def _acceleration(given: bool | model_components.Acceleration) -> Acceleration | None:
+    if given is False:
+        return None
+    asked = model_components.Acceleration() if given is True else given
+    return _same(Acceleration, asked)
 
 
 def _in_order(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 DEFAULT: Final = 1
 """Seed of a load program that is given none (the default of its option ``--seed``)."""
@@ -40,3 +40,8 @@ def of_repeat(seed: int, repeat: int) -> int:
         return seed
     digest = hashlib.sha256(f"{seed} repeat {repeat}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def is_given(config: Mapping[str, Any]) -> bool:
+    """Whether a component's configuration has a seed."""
+    return type(config.get("seed")) is int

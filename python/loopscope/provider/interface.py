@@ -47,6 +47,9 @@ class Host:
     first."""
     lacking: Sequence[Lack] | None = None
     """What it cannot do; None: that was not tried."""
+    accelerator: str | None = None
+    """The library on it that has the user-mode stack transfer a program's connections; None: it is
+    not installed."""
 
 
 @dataclass(frozen=True)

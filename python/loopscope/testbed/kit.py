@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loopscope import __version__
 from loopscope.provider import TestbedError
-from loopscope.testbed.program import host_binary
+from loopscope.testbed.program import PRELOAD, host_binary
 
 BINARY = "bin/loopscope-host"
 LIBRARIES = "lib"
@@ -69,6 +69,9 @@ def for_machine(machine: str) -> Kit:
     if library.is_file():
         # One for programs at work, one for what is linked on the host.
         files |= {f"{LIBRARIES}/{name}": library for name in (library.name, "libloopscope.so")}
+    accelerator = binary.parent.parent / PRELOAD
+    if accelerator.is_file():
+        files[PRELOAD] = accelerator
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     digest = hashlib.sha256()
     for name, content in sorted(hashes.items()):

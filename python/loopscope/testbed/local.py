@@ -30,7 +30,7 @@ from loopscope.provider.agent import Agent, AgentError
 from loopscope.provider.patience import within
 from loopscope.testbed import machine, settings
 from loopscope.testbed._proto import machine_pb2 as pb
-from loopscope.testbed.program import dormant, host_binary
+from loopscope.testbed.program import dormant, host_binary, preload_library_or_none
 from loopscope.testbed.relay import SILENCE_S
 
 NONE = MachineSettings()
@@ -129,7 +129,8 @@ class LocalTestbed(Testbed):
             addresses[DATA] = (made.data_address,)
         lost = partial(self._why_lost, made.agent_socket)
         agent = Agent(made.name, made.agent_socket, lost=lost, silence_s=self._silence_s)
-        return Host(made.name, agent, addresses, lacking)
+        library = preload_library_or_none()
+        return Host(made.name, agent, addresses, lacking, None if library is None else str(library))
 
     def _why_lost(self, host_socket: str) -> str:
         """Why the agent of a host is gone; the machine's takes all of them with it."""

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from loopscope.provider import TestbedError
 
+PRELOAD = "lib/libloopscope_preload.so"
+"""The library for LD_PRELOAD, by its path below the prefix."""
+
 
 def dormant() -> dict[str, str]:
     """The environment for a program of loopscope's own: its instrumentation waits for no attach.
@@ -27,18 +30,21 @@ def _installed(name: str) -> Path | None:
 
 
 def preload_library() -> Path:
-    """The library for LD_PRELOAD that belongs to this installation."""
-    name = "lib/libloopscope_preload.so"
-    places = [_installed(name)]
+    """The library for LD_PRELOAD that belongs to this installation. Raises TestbedError."""
+    if (found := preload_library_or_none()) is None:
+        raise TestbedError(
+            f"{Path(PRELOAD).name} is not in {Path(sys.prefix) / 'lib'}, nor with a loopscope-host "
+            "in PATH; build it with: make build"
+        )
+    return found
+
+
+def preload_library_or_none() -> Path | None:
+    """The same; None where it is not installed."""
+    places = [_installed(PRELOAD)]
     if found := shutil.which("loopscope-host"):
-        places.append(Path(found).resolve().parent.parent / name)
-    for place in places:
-        if place is not None and place.is_file():
-            return place
-    raise TestbedError(
-        f"libloopscope_preload.so is not in {Path(sys.prefix) / 'lib'}, nor with a loopscope-host "
-        "in PATH; build it with: make build"
-    )
+        places.append(Path(found).resolve().parent.parent / PRELOAD)
+    return next((place for place in places if place is not None and place.is_file()), None)
 
 
 def host_binary() -> Path:

@@ -12,6 +12,7 @@ from loopscope import __version__
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
 from loopscope.testbed import kit
+from loopscope.testbed.program import PRELOAD
 from loopscope.testbed.scratch import Scratch
 from loopscope.testbed.ssh_machine import SshMachine, check_programs
 
@@ -34,8 +35,9 @@ class Reached:
 
     ``programs`` is the folder of the host side's programs on it, ``binary_hash`` the SHA-256 that
     the host binary among them has to have, ``spools`` the folder of what runs measure there,
-    ``connection`` is what sshd(8) has in SSH_CONNECTION, ``boot`` is the id of its boot, and
-    ``is_root`` is whether the login is root's.
+    ``connection`` is what sshd(8) has in SSH_CONNECTION, ``boot`` is the id of its boot,
+    ``is_root`` is whether the login is root's, and ``accelerator`` the library among the programs
+    that has the user-mode stack transfer connections, where there is one.
     """
 
     machine: SshMachine
@@ -45,6 +47,7 @@ class Reached:
     connection: str
     boot: str
     is_root: bool
+    accelerator: str | None = None
 
     @property
     def program(self) -> str:
@@ -94,8 +97,16 @@ async def reach(machine: SshMachine, token: str) -> Reached:
         raise TestbedError(f"host {machine.host}: it has no program tar, by which files are sent")
     place = f"{cache}/kit-{programs.hash}"
     spools = f"{state}/runs"
+    accelerator = f"{place}/{PRELOAD}" if PRELOAD in programs.files else None
     reached = Reached(
-        machine, place, programs.binary_hash, spools, connection, boot, is_root=user == "0"
+        machine,
+        place,
+        programs.binary_hash,
+        spools,
+        connection,
+        boot,
+        is_root=user == "0",
+        accelerator=accelerator,
     )
     await _send_programs(reached, programs, token)
     return reached

@@ -186,7 +186,7 @@ class SshTestbed(Testbed):
         addresses: dict[Network, tuple[str, ...]] = {DATA: data}
         addresses[CLOCK] = self._machines[name].clock or data
         lacking = None if remote.rights is None else rights.lacking(remote.rights)
-        return Host(name, client, addresses, lacking)
+        return Host(name, client, addresses, lacking, reached.accelerator)
 
     async def fetch(self) -> None:
         """Copies what the hosts measured, and removes it from them."""

@@ -173,11 +173,18 @@ impl World {
         self.start(at, preload, talk(), &words.split(' ').collect::<Vec<_>>())
     }
 
-    /// The lines of the sockets that were connected.
+    /// The last line of each socket that was connected, in the order of their ends.
     pub fn explained(&self, at: At) -> Vec<Value> {
         let text = std::fs::read_to_string(self.explain(at)).unwrap_or_default();
-        let lines = text.lines().map(|line| serde_json::from_str(line).expect(line));
-        lines.filter(|line: &Value| !line["peer"].is_null()).collect()
+        let mut last: Vec<Value> = vec![];
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).expect(line);
+            let of = |line: &Value| [line["process"].clone(), line["socket"].clone()];
+            last.retain(|other| of(other) != of(&line));
+            last.push(line);
+        }
+        last.retain(|line| !line["peer"].is_null());
+        last
     }
 
     /// The one connection of a program.
