@@ -90,7 +90,8 @@ def test_both_ends_are_accelerated(machine: Machine) -> None:
     *_, line = lines(run, "h1/components/asks")
     # The first call that transfers data is the kernel's.
     assert line["written_to_stack"] >= (ROUNDS - 1) * SIZE, line
-    assert line["received_by_stack"] == line["read_from_stack"] >= (ROUNDS - 1) * SIZE, line
+    # What came before it was taken over is read from the stack as well.
+    assert line["read_from_stack"] >= line["received_by_stack"] >= (ROUNDS - 1) * SIZE, line
     # It was ended while it had its socket; what it had accepted was told before.
     assert lines(run, "h2/components/echo")[-1]["accelerated"] is True
     resolved = {each["name"]: each["accelerate"] for each in manifest["experiment"]["components"]}
@@ -136,7 +137,7 @@ os.kill(int(service.name), signal.SIGKILL)
     machine.write("asks.py", ASKS + "    " + kill.strip().replace("\n", "\n    ") + "\n")
     done = machine.command("run", "talk.yaml")
     assert done.returncode == 4, done.stdout + done.stderr
-    assert "_stack-h1 on h1 was killed by SIGKILL" in done.stderr
+    assert "_stack-h1 on h1 failed in phase" in done.stderr, done.stderr
 
 
 def test_an_ordinary_user_is_told_that_the_service_needs_root(user: OrdinaryUser) -> None:
