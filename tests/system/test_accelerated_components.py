@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from machine import Machine
 from ordinary_user import OrdinaryUser
+from ssh_machines import SshMachines
 
 pytestmark = pytest.mark.full
 
@@ -60,12 +61,20 @@ with socket.create_connection(("10.77.0.2", 7001)) as stream:
 """
 
 
-def write(machine: Machine | OrdinaryUser, more: str = "") -> None:
-    for name, text in (("echo.py", ECHO), ("asks.py", ASKS), ("talk.yaml", EXPERIMENT + more)):
+def write(machine: Machine | OrdinaryUser) -> None:
+    for name, text in (("echo.py", ECHO), ("asks.py", ASKS), ("talk.yaml", EXPERIMENT)):
         machine.write(name, text)
 
 
-def run_of(machine: Machine) -> tuple[Path, dict[str, Any]]:
+def write_over_ssh(machines: SshMachines, machine: str) -> None:
+    address = machines.address("h2")
+    for name, text in (("echo.py", ECHO), ("asks.py", ASKS)):
+        machines.write(name, text.replace("10.77.0.2", address))
+    given = f"machines: {{h1: {{{machine}}}, h2: {{{machine}}}}}\n"
+    machines.write("talk.yaml", EXPERIMENT.replace("testbed: local", "testbed: ssh") + given)
+
+
+def run_of(machine: Machine | SshMachines) -> tuple[Path, dict[str, Any]]:
     (run,) = (machine.directory / "runs/talk").glob("2*")
     return run, json.loads((run / "manifest.json").read_text())
 
@@ -145,3 +154,21 @@ def test_an_ordinary_user_is_told_that_the_service_needs_root(user: OrdinaryUser
     done = user.command("run", "talk.yaml")
     assert done.returncode == 4, done.stdout + done.stderr
     assert "root of a user namespace: start it as root of the machine" in done.stderr
+
+
+@pytest.mark.usefixtures("root")
+def test_hosts_over_ssh_are_accelerated_where_the_login_is_roots(machines: SshMachines) -> None:
+    write_over_ssh(machines, "user: root")
+    done = machines.command("run", "talk.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, manifest = run_of(machines)
+    (found,) = manifest["accelerated"]
+    assert found["asks"]["accelerated"] == found["echo"]["accelerated"] == 1
+
+
+@pytest.mark.usefixtures("root")
+def test_hosts_over_ssh_say_that_the_service_needs_root(machines: SshMachines) -> None:
+    write_over_ssh(machines, "")
+    done = machines.command("run", "talk.yaml")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "as an ordinary user: start it as root" in done.stderr
