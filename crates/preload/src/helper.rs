@@ -17,6 +17,7 @@ pub(crate) struct Helper {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
     is_resting: bool,
+    is_hurried: bool,
 }
 
 /// What it has in common with its starter.
@@ -46,7 +47,7 @@ impl Helper {
         let name = "loopscope".to_owned();
         let started = Builder::new().name(name).stack_size(1 << 18).spawn(move || run(&of_helper));
         nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None).ok()?;
-        Some(Helper { shared, thread: started.ok()?, is_resting: false })
+        Some(Helper { shared, thread: started.ok()?, is_resting: false, is_hurried: false })
     }
 
     /// It sleeps until it is woken.
@@ -59,6 +60,19 @@ impl Helper {
         if std::mem::take(&mut self.is_resting) {
             signal(&self.shared.event);
         }
+    }
+
+    /// Has it wait for frames from now on, as long as no thread of the program does.
+    pub(crate) fn hurry(&mut self) {
+        if !std::mem::replace(&mut self.is_hurried, true) {
+            self.is_resting = false;
+            signal(&self.shared.event);
+        }
+    }
+
+    /// Whether it was to hurry since it was asked last.
+    pub(crate) fn take_hurry(&mut self) -> bool {
+        std::mem::take(&mut self.is_hurried)
     }
 
     /// Ends it. The caller does not hold the lock.

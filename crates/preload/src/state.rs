@@ -272,6 +272,12 @@ impl State {
         if done > 0 {
             self.turn();
         }
+        // What an acknowledgement lets go is not to wait until the program calls again.
+        if self.connection(fd).is_some_and(|connection| connection.unsent() > 0)
+            && let Some(helper) = &mut self.helper
+        {
+            helper.hurry();
+        }
         Some(done)
     }
 

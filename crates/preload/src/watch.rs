@@ -1,8 +1,9 @@
 //! What the helper does: it answers the other ends while the program computes.
 //!
 //! It looks now and then whether the program calls. While it does not, and none of its threads
-//! waits either, the helper sleeps until frames come, and turns. Once threads of the program have
-//! waited for long, it sleeps until they do not.
+//! waits either, the helper sleeps until frames come, and turns. So it does at once where the program
+//! leaves a call with data that were not sent yet. Once threads of the program have waited for long,
+//! it sleeps until they do not.
 
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -63,7 +64,8 @@ fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
     if !state.has_connections() {
         return rest(state);
     }
-    let is_called = state.turns != *seen;
+    let is_hurried = state.helper.as_mut().is_some_and(Helper::take_hurry);
+    let is_called = state.turns != *seen && !is_hurried;
     let has_sleepers = state.sleepers.has_any();
     *quiet = if has_sleepers { *quiet + 1 } else { 0 };
     if has_sleepers || is_called {

@@ -39,6 +39,8 @@ pub struct Connection {
     pub(crate) written: Place,
     /// Bytes before it were written when the kernel had the connection, which may have sent them.
     pub(crate) taken_over: Place,
+    /// The end of the last new data that were less than a full segment.
+    pub(crate) small: Place,
     /// SND.UNA + SND.WND, the segment that said so (SND.WL1, SND.WL2), and the greatest SND.WND.
     pub(crate) peer_edge: Place,
     pub(crate) edge_by: (Place, Place),
@@ -181,6 +183,8 @@ impl Connection {
             next,
             written,
             taken_over: written,
+            // What the kernel has sent may have been small.
+            small: next,
             peer_edge: first + outline.peer_window,
             edge_by: (expected, first),
             widest: outline.peer_window,
@@ -265,6 +269,11 @@ impl Connection {
     /// Bytes that were written and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.written.since(self.acknowledged)
+    }
+
+    /// Bytes that were written and have not been sent.
+    pub fn unsent(&self) -> usize {
+        self.written.since(self.next)
     }
 
     /// Bytes that are on their way, as far as is known. Each repeated acknowledgement is of a
@@ -388,6 +397,9 @@ impl Connection {
             self.flight.send(now, places);
             self.next = train.end;
             self.counts.sent += 1;
+            if size < most {
+                self.small = train.end;
+            }
             let is_last = size < most || train.end.since(train.start) + most > room;
             next = if is_last { None } else { self.new_data(most) };
         }
@@ -427,6 +439,7 @@ impl Connection {
             let places = self.next..self.next + room;
             self.flight.send(now, places.clone());
             self.next = places.end;
+            self.small = places.end;
             places
         };
         self.congestion.sent(places.end.since(places.start));
@@ -435,16 +448,17 @@ impl Connection {
         Some((places, !again))
     }
 
-    /// Data that both windows allow and that need not wait (RFC 9293 §3.7.4 and §3.8.6.2.1).
+    /// Data that both windows allow and that need not wait (RFC 9293 §3.7.4 and §3.8.6.2.1). A small
+    /// segment waits for small ones alone, as in Linux (draft-minshall-nagle-01).
     fn new_data(&self, most: usize) -> Option<Range<Place>> {
-        let queued = self.written.since(self.next);
+        let queued = self.unsent();
         let usable = self.peer_edge.since(self.next);
         let size = queued.min(usable).min(most);
         if size == 0 || self.in_flight() + size > self.congestion.size() {
             return None;
         }
         let full = size == most;
-        let last = size == queued && (self.config.no_delay || self.flight.is_empty());
+        let last = size == queued && (self.config.no_delay || self.small <= self.acknowledged);
         let half = size * 2 >= self.widest && self.flight.is_empty();
         (full || last || half || self.due.small).then(|| self.next..self.next + size)
     }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OWN = "own"
 """The kind of those that the experiment's file names."""
+COMPARING = ("mean-deviation", "pattern-points")
+"""The kinds that compare the points of a sweep."""
 Row = Sequence[str | int | float]
 Of = Literal["samples", "path", "pattern", "run"]
 
@@ -122,7 +124,7 @@ def places(
     Those of a sweep for each point, but for what compares points. `folder` is a person's choice.
     Raises `FigureError`.
     """
-    if not source.swept or wanted.kind in (OWN, "mean-deviation"):
+    if not source.swept or wanted.kind in (OWN, *COMPARING):
         return [(source, figures_of(source) if folder is None else folder)]
     return [
         (point, figures_of(point) if folder is None else folder / str(point.point))
@@ -184,6 +186,7 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
     """
     if source.swept:
         yield from (Wanted("mean-deviation", each) for each in source.wholes)
+        yield from (Wanted("pattern-points", each) for each in _subjects(source, "pattern"))
         yield from (Wanted(OWN, name) for name in source.own)
         return
     for kind, known in KINDS.items():
@@ -191,7 +194,7 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
             if _has(source, kind):
                 yield Wanted(kind, "")
         else:
-            suits = [] if kind == "mean-deviation" else _measured(source, known.of)
+            suits = [] if kind in COMPARING else _measured(source, known.of)
             if kind == "causes":
                 lists = source.results.messages if has_events(source.run) else {}
                 suits = [each for each in suits if each in lists]
@@ -431,6 +434,12 @@ def _timeline(source: FigureSource, of: str, choice: Choice) -> Chart:
     return host_timeline.chart(found)
 
 
+def _pattern_points(source: FigureSource, of: str, choice: Choice) -> Chart:
+    from loopscope.report import pattern_points_chart
+
+    return pattern_points_chart.chart(source, of)
+
+
 def _patterns(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report.path_charts import pattern_chart
 
@@ -479,6 +488,8 @@ KINDS: dict[str, RunKind] = {
                             "its parts", "run", _remote_items, ("repeat",)),
     "patterns": RunKind("each message type's latency against its target", "pattern", _patterns,
                         ()),
+    "pattern-points": RunKind("each message type's latency at each point of a sweep", "pattern",
+                              _pattern_points, ()),
     "clock": RunKind("the clocks' offset and rate over time", "run", _clock("clock"), ()),
     "clock-width": RunKind("how well each host's time is known", "run", _clock("clock-width"), ()),
     "clock-realtime": RunKind("CLOCK_REALTIME against the reference's", "run",

@@ -205,12 +205,19 @@ fn rfc_9293_3_8_6_3_every_second_full_segment_is_acknowledged_at_once_and_others
 }
 
 #[test]
-fn rfc_9293_3_7_4_a_small_segment_waits_for_an_acknowledgement_unless_nothing_is_on_its_way() {
+fn rfc_9293_3_7_4_a_small_segment_waits_until_no_small_one_is_on_its_way() {
     let mut script = Script::new();
     assert_eq!(script.writes(10), [(0, 10)]);
     assert_eq!(script.writes(10), []);
     assert_eq!(script.writes(SEGMENT), [(10, SEGMENT)]);
-    assert_eq!(script.gives(ack(1010)).len(), 1, "nothing is on its way: the rest goes");
+    assert_eq!(script.gives(ack(10)).len(), 1, "nothing small is on its way: the rest goes");
+    assert_eq!(script.writes(10), []);
+    assert_eq!(script.gives(ack(1020)).len(), 1);
+    script.gives(ack(1030));
+    // The end of a message of several segments waits for none of them (draft-minshall-nagle-01).
+    let message = [(1030, SEGMENT), (1030 + SEGMENT as i64, 10)];
+    assert_eq!(script.writes(SEGMENT + 10), message);
+    assert_eq!(script.writes(10), []);
     let mut script = Script::with(Config { no_delay: true, ..config() }, |_| {});
     assert_eq!([script.writes(10), script.writes(10)], [[(0, 10)], [(10, 10)]]);
 }
@@ -627,10 +634,10 @@ fn rfc_8985_7_the_last_segment_is_sent_again_after_two_round_trips() {
 #[test]
 fn rfc_8985_7_3_new_data_go_as_a_probe_where_there_are_any() {
     let mut script = Script::new();
-    script.writes(2 * SEGMENT);
+    script.writes(2 * SEGMENT + 10);
     assert_eq!(script.writes(10), [], "Nagle keeps it");
     let probe = script.passes(ms(200));
-    assert_eq!((probe[0].1.at, probe[0].1.length), (2000, 10));
+    assert_eq!((probe[0].1.at, probe[0].1.length), (2010, 10));
 }
 
 #[test]
