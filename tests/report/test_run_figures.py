@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
-from synthetic_run import PIPELINE, SECOND, Row, SyntheticRun, event, path, pipeline
+from synthetic_run import (
+    PIPELINE,
+    SECOND,
+    Row,
+    SyntheticRun,
+    event,
+    path,
+    pipeline,
+    write_sweep,
+)
 from test_figures import fonts
 from test_page import CLOCKS
 from test_patterns import ONE, good
@@ -379,6 +388,8 @@ def test_json_names_the_files(run: Path, tmp_path: Path) -> None:
         (["ccdf", "--format", "svg,jpg"], "--format: no format jpg"),
         (["ccdf", "--log", "z"], "log: z is neither"),
         (["mean-deviation", "loop"], "this run sweeps none"),
+        (["pattern-points"], "this run sweeps nothing"),
+        (["pattern-points", "bad"], "no pattern bad (did you mean bed?)"),
         (["clock", "loop"], "no kind of figure loop"),
     ],
 )
@@ -421,6 +432,35 @@ def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
     assert figure(root, "ccdf", "loop", "--point", "delay=2us", *SVG, "-o", tmp_path / "g")[0] == 0
     code, _, err = figure(root, "mean-deviation", "--against", "dely")
     assert code == 2 and "did you mean delay?" in err
+
+
+def test_types_of_messages_are_compared_by_the_points_of_a_sweep(tmp_path: Path) -> None:
+    points = []
+    for delay in (1, 2):
+        made = pipeline(tmp_path / "sweep", messages=9)
+        made.patterns = [ONE]
+        made.rows += [
+            replace(row, ts=row.ts + delay * 10**6) if row.entity == "m:received" else row
+            for row in good()
+        ]
+        points.append(({"delay": f"{delay}ms"}, made))
+    root = write_sweep(points, {})
+    code, _, err = figure(root, *SVG, "-o", tmp_path / "f")
+    assert code == 0, err
+    found = rows(tmp_path / "f" / "pattern-points-bed.csv")
+    assert [(row["point"], row["type"], row["receiver"]) for row in found] == [
+        (point, "a", receiver) for point in ("delay=1ms", "delay=2ms") for receiver in ("c", "d")
+    ]
+    for row in found:
+        result = analyse(open_run(root, row["point"])).patterns[0]
+        (mine,) = (each for each in result.rows if each.receiver == row["receiver"])
+        for column, time in (("p50 (ns)", "p50"), ("p99 (ns)", "p99"), ("max (ns)", "max")):
+            assert int(row[column]) == mine.times[time]
+        assert int(row["target (ns)"]) == mine.target_ns
+    assert int(found[-1]["p50 (ns)"]) - int(found[0]["p50 (ns)"]) == 10**6
+    text = (tmp_path / "f" / "pattern-points-bed.svg").read_text()
+    for shown in ("delay=1ms", "delay=2ms", "target", "median (ms)", "p99 (ms)", "maximum (ms)"):
+        assert f">{shown}<" in text, shown
 
 
 def test_a_figure_of_hops_says_how_many_points_it_shows_and_keeps_the_extremes(

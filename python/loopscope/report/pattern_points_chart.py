@@ -59,7 +59,9 @@ def _panel(points: _Points, place: dict[str, int], time: str) -> Panel:
         x = np.array([place[row.message_type] for row in rows], dtype=np.int64)
         y = np.array([row.times[time] for row in rows], dtype=np.float64)
         colour = SERIES[number % len(SERIES)]
-        traces.append(Trace(x, y, colour, name, symbol="circle", size=2.6, hover=_hover(name, rows)))
+        traces.append(
+            Trace(x, y, colour, name, symbol="circle", size=2.6, hover=_hover(name, rows))
+        )
     every = np.concatenate([each.y for each in traces])
     if not len(every):
         raise FigureError("no message of the pattern arrived at any point")
