@@ -188,6 +188,8 @@ PACKAGES: dict[str, set[str]] = {
         "files",
         "layout",
         "pandas_import",
+        "port_ranges",
+        "socket_lines",
         "strict_json",
     },
 }

@@ -448,10 +448,8 @@ class Experiment:
             found["clocks"] = self.clocks.seed
         if self.network.emulation is not None and self.network.emulation.mover != "netem":
             found["links"] = self.network.emulation.seed
-        of_programs = {
-            c.name: c.config["seed"] for c in self.components if seeds.is_given(c.config)
-        }
-        return {**found, "components": of_programs} if of_programs else found
+        given = {c.name: c.config["seed"] for c in self.components if seeds.is_given(c.config)}
+        return {**found, "components": given} if given else found
 
     def of_repeat(self, number: int) -> Experiment:
         """The experiment as its repeat of this number (from 1) runs it.
