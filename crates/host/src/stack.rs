@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
@@ -37,6 +38,10 @@ enum Verb {
         /// Where programs find it; @NAME is a socket without a file
         #[arg(long, value_name = "PATH", default_value = "/run/loopscope/stack.sock")]
         socket: PathBuf,
+        /// Prepare the device with this address before the first connection needs it; may be given
+        /// several times
+        #[arg(long, value_name = "ADDRESS")]
+        prepare: Vec<IpAddr>,
     },
     /// Show the connections that programs of this machine transfer by themselves now
     Status {
@@ -54,7 +59,7 @@ enum Verb {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.verb {
-        Verb::Serve { socket } => serve(&socket),
+        Verb::Serve { socket, prepare } => serve(&socket, &prepare),
         Verb::Status { socket, json } => status(&socket, json),
         Verb::Keep => {
             let service = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -64,7 +69,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn serve(path: &Path) -> anyhow::Result<ExitCode> {
+fn serve(path: &Path, prepared: &[IpAddr]) -> anyhow::Result<ExitCode> {
     // Before there are other threads, which would take them otherwise.
     let endings = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     endings.thread_block().context("cannot wait for signals")?;
@@ -81,6 +86,12 @@ fn serve(path: &Path) -> anyhow::Result<ExitCode> {
     let (own, of_keeper) = UnixStream::pair().context("cannot make sockets")?;
     let mut keeper = start_keeper(of_keeper)?;
     let served = Service::listen(path, Some(own)).with_context(at).and_then(|service| {
+        for address in prepared {
+            // It is prepared when it is needed.
+            if let Err(error) = service.prepare(*address) {
+                complain(&format!("cannot prepare the device with the address {address}: {error}"));
+            }
+        }
         let mut out = std::io::stdout();
         writeln!(out, "serving programs at {}", path.display())?;
         out.flush()?;

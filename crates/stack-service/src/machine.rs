@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,7 @@ use loopscope_frames::{Bound, Inlet, Redirect};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
 use loopscope_stack::packet::Flow;
 use loopscope_takeover::{flow_of, namespace_of};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -125,6 +127,28 @@ impl Machine {
         made.0 = None;
         let devices = Devices { own, inlet, _redirect: redirect, _installed: installed };
         Ok((devices, bound))
+    }
+
+    /// Has the program on the device with this address from now on, also while it has no connection.
+    pub(crate) fn prepare(&self, address: IpAddr) -> Result<(), MachineError> {
+        let system = |what| move |source| MachineError::System { what, source };
+        let mut every = getifaddrs()
+            .map_err(|errno| system("cannot ask for the machine's addresses")(errno.into()))?;
+        let has = |each: &InterfaceAddress| {
+            let known = each.address.as_ref()?;
+            let v4 = known.as_sockaddr_in().map(|known| IpAddr::V4(known.ip()));
+            v4.or_else(|| known.as_sockaddr_in6().map(|known| IpAddr::V6(known.ip())))
+        };
+        let Some(found) = every.find(|each| has(each) == Some(address)) else {
+            return Err(MachineError::Refused(format!("no device has the address {address}")));
+        };
+        let name = found.interface_name;
+        let index = index(&name).map_err(system("cannot ask for a device's number"))?;
+        let device = Device { index, name };
+        let kernel = &mut *self.kernel();
+        kernel.diversion.attach(&device)?;
+        *kernel.used.entry(device.index).or_default() += 1;
+        Ok(())
     }
 
     /// The flow of a socket's connection, if the service could have its packets.

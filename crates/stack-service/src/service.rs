@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -69,6 +69,15 @@ impl Service {
         }
         let programs = Arc::default();
         Ok(Service { listener, path: path.into(), machine, programs, spare })
+    }
+
+    /// Prepares the device with this address, which takes some milliseconds, in which the first
+    /// connection over it would stand still otherwise.
+    ///
+    /// # Errors
+    /// No device has the address, or the kernel refuses.
+    pub fn prepare(&self, address: IpAddr) -> Result<(), MachineError> {
+        self.machine.prepare(address)
     }
 
     /// Serves programs until there is something to read from a descriptor. Then it gives all

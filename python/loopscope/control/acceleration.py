@@ -9,7 +9,7 @@ from typing import TypedDict
 from loopscope import socket_lines
 from loopscope.control.failure import RunFailed
 from loopscope.experiment import Component, Experiment, LineReady, acceleration_service
-from loopscope.provider import Host
+from loopscope.provider import DATA, Host
 
 _SOCKETS = "accelerated-sockets.jsonl"
 """What the library writes into a component's folder."""
@@ -24,17 +24,20 @@ class AcceleratedSockets(TypedDict):
     unreadable_lines: int
 
 
-def services(experiment: Experiment, run_id: str) -> list[Component]:
+def services(experiment: Experiment, hosts: Mapping[str, Host], run_id: str) -> list[Component]:
     """The components that serve accelerated ones: one on each host that has some."""
-    hosts = dict.fromkeys(each.host for each in experiment.components if each.accelerate)
-    return [_service(host, run_id) for host in hosts]
+    serving = dict.fromkeys(each.host for each in experiment.components if each.accelerate)
+    return [_service(hosts[name], run_id) for name in serving]
 
 
-def _service(host: str, run_id: str) -> Component:
+def _service(host: Host, run_id: str) -> Component:
+    command = ["loopscope-host", "stack", "serve", "--socket", _socket(host.name, run_id)]
+    for address in host.addresses.get(DATA, ()):
+        command += ["--prepare", address]
     return Component(
-        name=acceleration_service(host),
-        host=host,
-        argv=("loopscope-host", "stack", "serve", "--socket", _socket(host, run_id)),
+        name=acceleration_service(host.name),
+        host=host.name,
+        argv=tuple(command),
         config={},
         env={},
         ready=LineReady("serving programs"),

@@ -84,7 +84,7 @@ class Repeat:
         acceleration.check_hosts(experiment, bed.hosts)
         self._servers = [
             *channels.services(experiment, used),
-            *acceleration.services(experiment, run_id),
+            *acceleration.services(experiment, bed.hosts, run_id),
         ]
         addresses = DataAddresses(self._hosts, linked)
         if apart := addresses.unreachable(each.host for each in experiment.components):
