@@ -1,6 +1,8 @@
 /* A program with events of its own, which knows nothing of the stack: round trips by itself, by a
  * child that it forks, and by itself again. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
