@@ -1,5 +1,5 @@
-/* A program with events of its own, which knows nothing of the stack: round trips by itself, by a
- * child that it forks, and by itself again. */
+/* A program with events of its own, which knows nothing of the stack: round trips by a thread, by a
+ * child that it forks, and by the thread again. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +41,29 @@ static void trips(int fd, int first, int count) {
     }
 }
 
-int main(int words, char **word) {
+static int count;
+static char **word;
+
+static void *run(void *none) {
+    int fd = call(word[1], word[2]);
+    trips(fd, 0, count);
+    pid_t child = fork();
+    if (child == 0) {
+        close(fd);
+        trips(call(word[1], word[2]), count, count);
+        exit(0);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) die("the child");
+    close(fd);
+    trips(call(word[1], word[2]), 2 * count, count);
+    return none;
+}
+
+int main(int words, char **given) {
     if (words < 5) return 2;
-    int count = atoi(word[3]), fd = call(word[1], word[2]);
+    word = given;
+    count = atoi(word[3]);
     /* Whose core the program's events go to; "nobody's" where it is linked into the program. */
     void *event = dlsym(RTLD_DEFAULT, "loopscope_event");
     Dl_info info = {.dli_fname = "nobody's"};
@@ -51,17 +72,9 @@ int main(int words, char **word) {
         fprintf(stderr, "its core is %s\n", info.dli_fname);
         return 1;
     }
-    trips(fd, 0, count);
-    pid_t child = fork();
-    if (child == 0) {
-        close(fd);
-        trips(call(word[1], word[2]), count, count);
-        return 0;
-    }
-    int status;
-    if (waitpid(child, &status, 0) != child || status != 0) die("the child");
-    close(fd);
-    trips(call(word[1], word[2]), 2 * count, count);
+    /* This thread has nothing to record but that the last connection, which is open, goes back. */
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, NULL) || pthread_join(thread, NULL)) die("a thread");
     puts("fine");
     return 0;
 }

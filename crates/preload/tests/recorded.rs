@@ -407,6 +407,7 @@ fn a_program_with_events_of_its_own_has_both_in_its_recording() {
                 assert_eq!(ids(false, entity), (TRIPS..2 * TRIPS).collect::<Vec<_>>());
             }
             assert_eq!(ids(true, "stack:taken"), [1, 2]);
+            assert_eq!(ids(true, "stack:returned"), [1, 2]);
             assert_eq!(ids(false, "stack:taken").len(), 1);
             // Where the stack has a connection, each message is written and read within its trip.
             let (mut open, mut counts) = (BTreeMap::new(), BTreeMap::<(u32, &str), usize>::new());
