@@ -314,7 +314,8 @@ fn it_is_known_what_threads_wait_for_and_what_wakes_them() {
             }
             eprintln!("{call}: {causes:?}");
             assert!(causes.contains_key("frame"), "{call}: {causes:?}");
-            assert_eq!(causes.contains_key("thread"), by_thread_too, "{call}: {causes:?}");
+            // The helper may wake a thread, too.
+            assert!(causes.contains_key("thread") || !by_thread_too, "{call}: {causes:?}");
             let waits = all(&events, "stack:wait").len();
             assert!(waits >= causes.values().sum::<usize>().min(100), "{call}: {waits} waits");
         }
