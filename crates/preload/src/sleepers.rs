@@ -1,5 +1,6 @@
 //! Threads that sleep until a connection has what they wait for, and how they are woken.
 
+use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -33,12 +34,17 @@ struct Sleeper {
     /// What it waits for, and its number, as events have them.
     waiting: Waiting,
     thread: u32,
+    /// Whether another thread has written to its descriptor.
+    is_woken: Cell<bool>,
 }
 
 impl Sleeper {
+    /// Once is enough: it looks at everything before it sleeps again.
     fn wake(&self) {
-        self.waiting.wakes(self.thread);
-        signal(&self.event);
+        if !self.is_woken.replace(true) {
+            self.waiting.wakes(self.thread);
+            signal(&self.event);
+        }
     }
 }
 
@@ -146,7 +152,8 @@ impl Sleepers {
         if !is_helper {
             waiting.sleeps();
         }
-        self.asleep.push(Sleeper { event, wants, epoll, is_helper, waiting, thread });
+        let is_woken = Cell::new(false);
+        self.asleep.push(Sleeper { event, wants, epoll, is_helper, waiting, thread, is_woken });
         Some(Plan { fds, event: number, frames: sources[0].as_raw_fd(), waiting, due })
     }
 
@@ -155,6 +162,10 @@ impl Sleepers {
         let of = |sleeper: &Sleeper| sleeper.event.as_raw_fd() == event;
         let Some(place) = self.asleep.iter().position(of) else { return false };
         let sleeper = self.asleep.swap_remove(place);
+        if sleeper.is_woken.get() {
+            // It may have been written to when the thread ran again: that is not for who sleeps next.
+            let _ = rustix::io::read(&sleeper.event, &mut [0; 8]);
+        }
         self.events.push(sleeper.event);
         !sleeper.is_helper && !self.has_any()
     }

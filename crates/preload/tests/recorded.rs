@@ -286,8 +286,6 @@ fn it_is_known_what_threads_wait_for_and_what_wakes_them() {
             let mut causes = BTreeMap::<&str, usize>::new();
             for (thread, of_thread) in by_thread(&events) {
                 let mut slept: Option<&Event> = None;
-                // A thread may be told again that it is to wake until it has woken.
-                let mut slept_before = 0;
                 for event in of_thread {
                     match &event.entity[..] {
                         "stack:sleep" => {
@@ -302,11 +300,10 @@ fn it_is_known_what_threads_wait_for_and_what_wakes_them() {
                                 let woke = |by: &&&Event| {
                                     by.entity == "stack:wake"
                                         && by.number("thread") == i64::from(thread)
-                                        && (slept_before..=event.counter).contains(&by.counter)
+                                        && (slept.counter..=event.counter).contains(&by.counter)
                                 };
                                 assert!(events.iter().any(|by| woke(&by)), "{event:?}");
                             }
-                            slept_before = slept.counter;
                         }
                         other => assert!(slept.is_none(), "{thread} has {other} while it sleeps"),
                     }
