@@ -257,9 +257,9 @@ impl Diversion {
         self.mark(flow, STOPPED, 1).map(drop)
     }
 
-    /// Keeps a flow although its socket is about to be disconnected, until [`Diversion::hand_over`] or
-    /// [`Diversion::forget`]. What comes goes to the program as before; what the program sends of the
-    /// flow is dropped. False: the socket was closed or disconnected before.
+    /// Keeps a flow although its socket is about to be disconnected, until [`Diversion::hand_over`]
+    /// or [`Diversion::forget`]. What comes goes to the program as before; what the program sends
+    /// of the flow is dropped. False: the socket was closed or disconnected before.
     pub fn hold(&mut self, flow: &Flow) -> Result<bool, DivertError> {
         self.mark(flow, HELD, 1)
     }

@@ -272,8 +272,8 @@ impl Engine {
         self.hand_back(id, false)
     }
 
-    /// The same for a connection whose socket the program then closes, and does nothing else with. It
-    /// takes no longer where much was transferred.
+    /// The same for a connection whose socket the program then closes, and does nothing else with.
+    /// It takes no longer where much was transferred.
     pub fn close(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
         self.hand_back(id, true)
     }

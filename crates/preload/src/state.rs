@@ -340,7 +340,7 @@ impl State {
         self.hand_back(fd, why, Engine::give_back);
     }
 
-    /// The same for a descriptor that the program then closes. Its socket has no connection any more.
+    /// The same for a descriptor that the program then closes, and nobody else has.
     pub(crate) fn close(&mut self, fd: c_int) {
         if explain::is_asked_for() {
             self.turn();
@@ -350,8 +350,7 @@ impl State {
         self.hand_back(fd, CLOSED, Engine::close);
     }
 
-    /// Bytes of both streams of a connection that the stack has, those that came and those that were
-    /// written.
+    /// Bytes that came, and that were written, of a connection that the stack has.
     fn streams(&mut self, fd: c_int) -> Option<(u64, u64)> {
         let readable = self.connection(fd)?.readable() as u64;
         let [read, written] = self.bytes(fd)?;

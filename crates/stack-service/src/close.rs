@@ -1,17 +1,17 @@
 //! Closing a connection in place of its program.
 //!
-//! To advance the program's socket takes as long as bytes were transferred, for which the program would
-//! wait in close(2). So the service disconnects that socket, and has one of its own go on where the
-//! stack came. The flow is held meanwhile, so no packet meets a kernel without a socket for it.
+//! To advance the program's socket takes as long as bytes were transferred, for which the program
+//! would wait in close(2). So the service disconnects that socket, and has one of its own go on
+//! where the stack came. The flow is held meanwhile, so no packet meets a kernel without a socket
+//! for it.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use loopscope_engine::memory::Memory;
 use loopscope_frames::Inlet;
 use loopscope_stack::State;
 use loopscope_stack::packet::Flow;
-use loopscope_takeover::{Frozen, Successor, TakeoverError};
+use loopscope_takeover::{Frozen, Successor};
 
 use crate::error::MachineError;
 use crate::machine::Machine;
@@ -29,8 +29,9 @@ pub(crate) struct Closing<'c> {
 }
 
 impl Closing<'_> {
-    /// Gives it back as [`crate::undo::give_back`] does, or to a socket of ours, which ends the connection when it
-    /// is dropped. By then what came meanwhile has to be with the kernel, and the flow forgotten.
+    /// Gives it back as [`crate::undo::give_back`] does, or to a socket of ours, which ends the
+    /// connection when it is dropped. By then what came meanwhile has to be with the kernel, and
+    /// the flow forgotten.
     pub(crate) fn close(&self) -> Result<Option<OwnedFd>, MachineError> {
         let Closing { frozen, memory, flow, inlet, .. } = self;
         let state = memory.take();
@@ -44,8 +45,8 @@ impl Closing<'_> {
         give_back_as(state, frozen, memory, flow, inlet).map(|()| None)
     }
 
-    /// A socket to go on with. None: the program's is advanced, which is possible whatever was in the
-    /// way here.
+    /// A socket to go on with. None: the program's is advanced, which is possible whatever was in
+    /// the way here.
     fn prepare(&self, state: &State) -> Option<Successor> {
         if !self.frozen.is_far_from(state).ok()? {
             return None;
@@ -72,35 +73,5 @@ impl Closing<'_> {
         // What is sent now is answered, and the answers are the kernel's.
         machine.stop(flow)?;
         Ok(successor.release(state)?)
-    }
-}
-
-/// Closes a connection whose flow a service has held that was killed. Its socket may be disconnected:
-/// to advance it is not possible, because what is sent to it is dropped.
-pub(crate) fn close_again(
-    frozen: &Frozen,
-    memory: &Memory,
-    flow: &Flow,
-) -> Result<(), MachineError> {
-    let state = memory.take().map_err(MachineError::Memory)?;
-    let close = || {
-        let successor = frozen.successor(&state, flow)?;
-        frozen.abandon()?;
-        if let Some(successor) = successor {
-            successor.connect(&state)?;
-            successor.release(&state)?;
-        }
-        Ok(())
-    };
-    let closed = close();
-    memory.set_returned().map_err(MachineError::Memory)?;
-    match closed {
-        // The service's socket was released, and the kernel ends the connection.
-        Err(TakeoverError::System { source, .. })
-            if source.kind() == io::ErrorKind::AddrNotAvailable =>
-        {
-            Ok(())
-        }
-        closed => Ok(closed?),
     }
 }

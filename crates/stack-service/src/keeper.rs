@@ -21,9 +21,8 @@ use loopscope_takeover::{Frozen, Kept};
 use loopscope_unix_lines::{receive, send};
 use serde::{Deserialize, Serialize};
 
-use crate::close::close_again;
 use crate::error::MachineError;
-use crate::undo::{Failed, delete, give_back, not_given_back};
+use crate::undo::{Failed, close_again, delete, give_back, not_given_back};
 
 /// What the keeper is told. Connections and programs have numbers.
 #[derive(Debug, Serialize, Deserialize)]

@@ -182,7 +182,8 @@ impl Machine {
         Ok(self.kernel().diversion.stop(flow)?)
     }
 
-    /// Keeps the flow of a connection whose socket is about to be disconnected. False: it was already.
+    /// Keeps the flow of a connection whose socket is about to be disconnected. False: it was
+    /// already.
     pub(crate) fn hold(&self, flow: &Flow) -> Result<bool, MachineError> {
         Ok(self.kernel().diversion.hold(flow)?)
     }

@@ -188,8 +188,9 @@ fn serve_one(stream: &UnixStream, spare: &Arc<Spare>, programs: &Programs, faile
     lock(programs).retain(|(other, _)| !Arc::ptr_eq(other, &program));
 }
 
-/// Whether the process of a program has ended, and with it the use of its sockets. One that still ends
-/// is waited for: its descriptors are closed one after the other. False also where nothing tells.
+/// Whether the process of a program has ended, and with it the use of its sockets. One that still
+/// ends is waited for: its descriptors are closed one after the other. False also where nothing
+/// tells.
 fn has_ended(stream: &UnixStream) -> bool {
     let Some(process) = peer(stream).0.and_then(Pid::from_raw) else { return false };
     match pidfd_open(process, PidfdFlags::empty()) {

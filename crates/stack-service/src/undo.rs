@@ -7,7 +7,7 @@ use loopscope_frames::Inlet;
 use loopscope_netlink::{Connection, remove};
 use loopscope_stack::State;
 use loopscope_stack::packet::Flow;
-use loopscope_takeover::Frozen;
+use loopscope_takeover::{Frozen, TakeoverError};
 
 use crate::error::MachineError;
 
@@ -63,6 +63,36 @@ pub(crate) fn injector(flow: &Flow, inlet: &Inlet) -> impl FnMut(&[u8]) -> io::R
         frame[ETHERNET - kind.len()..ETHERNET].copy_from_slice(&kind);
         frame[ETHERNET..].copy_from_slice(packet);
         inlet.write(&frame, None)
+    }
+}
+
+/// Closes a connection whose flow a service has held that was killed. Its socket may be
+/// disconnected: to advance it is not possible, because what is sent to it is dropped.
+pub(crate) fn close_again(
+    frozen: &Frozen,
+    memory: &Memory,
+    flow: &Flow,
+) -> Result<(), MachineError> {
+    let state = memory.take().map_err(MachineError::Memory)?;
+    let close = || {
+        let successor = frozen.successor(&state, flow)?;
+        frozen.abandon()?;
+        if let Some(successor) = successor {
+            successor.connect(&state)?;
+            successor.release(&state)?;
+        }
+        Ok(())
+    };
+    let closed = close();
+    memory.set_returned().map_err(MachineError::Memory)?;
+    match closed {
+        // The service's socket was released, and the kernel ends the connection.
+        Err(TakeoverError::System { source, .. })
+            if source.kind() == io::ErrorKind::AddrNotAvailable =>
+        {
+            Ok(())
+        }
+        closed => Ok(closed?),
     }
 }
 

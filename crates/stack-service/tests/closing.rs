@@ -25,8 +25,8 @@ fn with_engine(test: impl FnOnce(Machine, Engine) + Send + 'static) {
         let machine = network();
         let serving = Serving::start();
         let mut engine = Engine::connect(serving.at()).unwrap();
-        // For its time the device is diverted. To end that and begin anew takes long, and fails while
-        // another test starts a process, which has all descriptors for a moment.
+        // For its time the device is diverted. To end that and begin anew takes long, and fails
+        // while another test starts a process, which has all descriptors for a moment.
         let other = Pair::connect(&machine, KINDS[0]);
         engine.take(&other.here, config()).unwrap();
         test(machine, engine);

@@ -1,4 +1,5 @@
-//! What the keeper does about a connection that a service was closing when it was killed. Needs root.
+//! What the keeper does about a connection that a service was closing when it was killed. Needs
+//! root.
 
 mod pairs;
 #[path = "../../../tests/skip.rs"]
@@ -35,12 +36,12 @@ enum Told {
 #[derive(Deserialize)]
 struct Noted {}
 
-/// How far a service came.
+/// What a service has done last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
-    ToTheFlow,
-    ToTheSocket,
-    ToTheEnd,
+    HeldFlow,
+    Disconnected,
+    Released,
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn a_connection_that_was_being_closed_ends_in_order() {
 fn ends_in_order() {
     let machine = network();
     for kind in KINDS {
-        for came in [Came::ToTheFlow, Came::ToTheSocket, Came::ToTheEnd] {
+        for came in [Came::HeldFlow, Came::Disconnected, Came::Released] {
             let (service, keeper) = UnixStream::pair().unwrap();
             let keeping = std::thread::spawn(move || {
                 keep(&keeper, |why| panic!("{why}")).unwrap();
@@ -80,10 +81,10 @@ fn ends_in_order() {
             tell(&Told::Closes { connection }, &[]);
             let successor =
                 frozen.successor(&state, &flow).unwrap().expect("nothing is in the way");
-            if came != Came::ToTheFlow {
+            if came != Came::HeldFlow {
                 frozen.abandon().unwrap();
             }
-            if came == Came::ToTheEnd {
+            if came == Came::Released {
                 successor.connect(&state).unwrap();
                 drop(successor.release(&state).unwrap());
             } else {

@@ -1,5 +1,5 @@
-//! Services, keepers and programs that are killed while a connection is closed after much data. Needs
-//! root.
+//! Services, keepers and programs that are killed while a connection is closed after much data.
+//! Needs root.
 
 mod killable;
 mod pairs;

@@ -108,8 +108,8 @@ impl Frozen {
     }
 
     /// A socket that has all that the connection needs, but is not connected yet. None: a new one
-    /// would not do what this one does, because SO_LINGER is set, or because packets have headers of
-    /// the program's. `flow` is that of the segments that come.
+    /// would not do what this one does, because SO_LINGER is set, or because packets have headers
+    /// of the program's. `flow` is that of the segments that come.
     pub fn successor(
         &self,
         state: &State,
@@ -155,15 +155,15 @@ fn before(state: &State) -> Seq {
     Seq(state.unacknowledged.0.wrapping_sub(1))
 }
 
-/// The number of the first byte of the receive queue. That a byte is there makes the kernel reset the
-/// connection when it is closed; nobody reads it.
+/// The number of the first byte of the receive queue. That a byte is there makes the kernel reset
+/// the connection when it is closed; nobody reads it.
 fn received(state: &State) -> Seq {
     Seq(state.expected.0.wrapping_sub(u32::from(!state.unread.is_empty())))
 }
 
 impl Successor {
-    /// Connects it, once the program's socket is disconnected, without a word to the other end. Fails
-    /// with EADDRNOTAVAIL if another socket has the connection.
+    /// Connects it, once the program's socket is disconnected, without a word to the other end.
+    /// Fails with EADDRNOTAVAIL if another socket has the connection.
     pub fn connect(&self, state: &State) -> Result<(), TakeoverError> {
         let fd = self.socket.as_fd();
         connect(fd, &self.flow.from).to("connect a socket")?;
@@ -178,8 +178,8 @@ impl Successor {
         set_windows(fd, state).to("set the windows")
     }
 
-    /// Has the kernel learn the round trip and the other end's timestamp. Without that it sends a lost
-    /// segment again after seconds.
+    /// Has the kernel learn the round trip and the other end's timestamp. Without that it sends a
+    /// lost segment again after seconds.
     pub fn teach(&self, state: &State, inject: Inject<'_>) -> Result<(), TakeoverError> {
         let fd = self.socket.as_fd();
         inject_ack(fd, state, &self.flow, state.unacknowledged, inject)
@@ -192,8 +192,8 @@ impl Successor {
         is_closed(self.socket.as_fd())
     }
 
-    /// Leaves the connection to the kernel, with what was not sent. It ends when the socket is closed.
-    /// Packets come to the kernel again from before this on.
+    /// Leaves the connection to the kernel, with what was not sent. It ends when the socket is
+    /// closed. Packets come to the kernel again from before this on.
     pub fn release(self, state: &State) -> Result<OwnedFd, TakeoverError> {
         let fd = self.socket.as_fd();
         let rest = state.queued.get(state.sent..).ok_or(TakeoverError::Impossible)?;

@@ -1,5 +1,5 @@
-//! Sockets that go on with a connection in place of the program's, on the loopback device of a network
-//! namespace. Needs root.
+//! Sockets that go on with a connection in place of the program's, on the loopback device of a
+//! network namespace. Needs root.
 
 mod headers;
 #[path = "../../../tests/skip.rs"]
