@@ -3,6 +3,7 @@
 // program has them. What it sends by its inlet, if it is of a flow of its own, goes where the
 // kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel. A flow
 // whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
+// One that is held is not: the service is about to have a socket for it.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -65,7 +66,7 @@ struct registered {
     u32 mark;   // of what goes to the kernel
     u8 address[6]; // the device's, of Ethernet
     u8 stopped;    // what comes goes to the kernel
-    u8 unused;
+    u8 held;       // its socket is being replaced
     u64 packets, payload; // that came
 };
 MAP(flows, HASH, struct flow, struct registered, 65536);
@@ -177,7 +178,7 @@ SECTION("xdp") int divert(struct xdp_md *context) {
 }
 
 // The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at:
-// the kernel makes Ethernet's header.
+// the kernel makes Ethernet's header. While no socket has the flow, another program's may get it.
 INLINE struct registered *own(struct __sk_buff *packet, int leaves) {
     const u8 *frame = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
     struct flow flow = {};
@@ -189,7 +190,7 @@ INLINE struct registered *own(struct __sk_buff *packet, int leaves) {
     if (!transport || !header_of(transport, end, flow.protocol))
         return 0;
     struct registered *found = lookup(&flows, &flow);
-    return found && found->inlet == packet->ingress_ifindex ? found : 0;
+    return found && found->inlet == packet->ingress_ifindex && !found->held ? found : 0;
 }
 
 SECTION("classifier") int leave(struct __sk_buff *frame) {
@@ -214,7 +215,8 @@ SECTION("tp_btf/inet_sock_set_state") int gone(u64 *arguments) {
     if ((int)arguments[2] != CLOSE)
         return 0;
     struct flow *flow = socket_storage(&of_sockets, (void *)arguments[0], 0, 0);
-    if (flow)
+    struct registered *found = flow ? lookup(&flows, flow) : 0;
+    if (found && !found->held)
         delete (&flows, flow);
     return 0;
 }

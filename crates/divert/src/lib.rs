@@ -6,7 +6,8 @@
 //! kernel's routes have for it; or to the kernel, with a mark, where it is of the direction of what
 //! comes. All else that it sends is dropped. So a program neither sees nor sends what is not its own.
 //! A flow is its own for as long as its socket is connected: when that is closed, or connected to
-//! another address, the kernel forgets the flow at once.
+//! another address, the kernel forgets the flow at once. Where the service replaces the socket, it
+//! holds the flow meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,9 +109,10 @@ pub struct Counts {
 /// Bytes of `struct flow` and of `struct registered` in the programs.
 const KEY: usize = 40;
 const VALUE: usize = 40;
-/// Where `address` and `stopped` are in it.
+/// Where `address`, `stopped` and `held` are in it.
 const ADDRESS: usize = 16;
 const STOPPED: usize = ADDRESS + 6;
+const HELD: usize = STOPPED + 1;
 const TCP: u8 = 6;
 /// linux/bpf.h: refused where there is one, or none.
 const BPF_NOEXIST: u64 = 1;
@@ -252,13 +254,41 @@ impl Diversion {
     /// flow, also those that it has to give the kernel. What comes in this very moment may be missing
     /// in the counts.
     pub fn stop(&mut self, flow: &Flow) -> Result<(), DivertError> {
+        self.mark(flow, STOPPED, 1).map(drop)
+    }
+
+    /// Keeps a flow although its socket is about to be disconnected, until [`Diversion::hand_over`]
+    /// or [`Diversion::forget`]. What comes goes to the program as before; what the program sends
+    /// of the flow is dropped. False: the socket was closed or disconnected before.
+    pub fn hold(&mut self, flow: &Flow) -> Result<bool, DivertError> {
+        self.mark(flow, HELD, 1)
+    }
+
+    /// Gives a flow that is held to another socket, which is connected as the first one was: it is
+    /// diverted until that one is closed or disconnected. False: nobody has held it.
+    pub fn hand_over(
+        &mut self,
+        flow: &Flow,
+        from: impl AsFd,
+        to: impl AsFd,
+    ) -> Result<bool, DivertError> {
+        self.of_sockets.insert(&to.as_fd(), key(flow), 0)?;
+        match self.of_sockets.remove(&from.as_fd()) {
+            Err(error) if is_missing(&error) => {}
+            removed => removed?,
+        }
+        self.mark(flow, HELD, 0)
+    }
+
+    /// Sets a byte of a flow's value. False: its socket was closed or disconnected before.
+    fn mark(&mut self, flow: &Flow, at: usize, byte: u8) -> Result<bool, DivertError> {
         let key = key(flow);
-        let Some(mut value) = self.find(&key)? else { return Ok(()) };
-        value[STOPPED] = 1;
+        let Some(mut value) = self.find(&key)? else { return Ok(false) };
+        value[at] = byte;
         match self.flows.insert(key, value, BPF_EXIST) {
             // Its socket was closed in this moment.
-            Err(error) if is_missing(&error) => Ok(()),
-            stopped => Ok(stopped?),
+            Err(error) if is_missing(&error) => Ok(false),
+            marked => Ok(marked.map(|()| true)?),
         }
     }
 

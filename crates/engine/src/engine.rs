@@ -125,8 +125,8 @@ impl<O: Observe> Engine<O> {
         })
     }
 
-    /// Takes the connection of a socket over. Nobody may use the socket itself from then on. Where that
-    /// fails, the kernel goes on with it.
+    /// Takes the connection of a socket over, which no other process has. Nobody may use the socket
+    /// itself from then on. Where that fails, the kernel goes on with it.
     pub fn take(&mut self, socket: impl AsFd, config: Config) -> Result<Id, EngineError> {
         let Config { send_buffer: send, receive_buffer: receive, .. } = config;
         let fd = socket.as_fd();
@@ -256,13 +256,23 @@ impl<O: Observe> Engine<O> {
     /// socket again. Packets and bytes of data that came of it since it was taken over, as the kernel
     /// has counted them. None: the kernel had it already, or its socket was closed.
     pub fn give_back(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+        self.hand_back(id, false)
+    }
+
+    /// The same for a connection whose socket the program then closes, and does nothing else with.
+    /// It takes no longer where much was transferred.
+    pub fn close(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+        self.hand_back(id, true)
+    }
+
+    fn hand_back(&mut self, id: Id, closing: bool) -> Result<Option<(u64, u64)>, EngineError> {
         let now = self.clock.elapsed();
         let Some((connection, mut known)) = self.connections.remove(id) else { return Ok(None) };
         if !known.head.save(&connection.outline(now)) {
             return wait_for_return(&known.head).map(|()| None);
         }
         let Known { number, kept, head } = known;
-        match self.ask(&Request::GiveBack { connection: number }, &[]) {
+        match self.ask(&Request::GiveBack { connection: number, closing }, &[]) {
             Ok((Answer::GivenBack, _)) => {}
             Ok(_) => return Err(unexpected()),
             // It has ended, or was killed: then its keeper does it.

@@ -24,6 +24,8 @@ pub enum Request {
     GiveBack {
         /// Its number.
         connection: u64,
+        /// The program is about to close the socket, which nobody else has.
+        closing: bool,
     },
     /// What came for a connection meanwhile was given to the kernel, too: nothing more of it is the
     /// program's.

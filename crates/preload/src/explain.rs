@@ -117,6 +117,13 @@ impl Explain {
         }
     }
 
+    /// Bytes of both streams of a connection whose socket will not tell them any more.
+    pub(crate) fn counted(&mut self, fd: i32, streams: Option<(u64, u64)>) {
+        if let Some(line) = self.line(fd) {
+            (line.received, line.written) = streams.unzip();
+        }
+    }
+
     /// Why the kernel has the connection. The first reason is the one that counts.
     pub(crate) fn why(&mut self, fd: i32, why: &str) {
         if let Some(line) = self.line(fd) {
@@ -146,7 +153,9 @@ impl Explain {
         if let Some((local, peer)) = descriptor::addresses(fd) {
             (line.local, line.peer) = (Some(local), Some(peer));
         }
-        (line.received, line.written) = descriptor::streams(fd).unzip();
+        if line.received.is_none() {
+            (line.received, line.written) = descriptor::streams(fd).unzip();
+        }
         if !line.accelerated && matches!(line.why.as_deref(), None | Some(CLOSED)) {
             // A connection that both ends have closed has no addresses any more.
             let bytes = line.received.unwrap_or(0) + line.written.unwrap_or(0);

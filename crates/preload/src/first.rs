@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use crate::explain::CLOSED;
 use crate::real::{self, Found};
+use crate::state::State;
 use crate::table::{self, Kind};
 use crate::{explain, fork, inside, lock};
 
@@ -204,7 +205,8 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             let [old, new] = [given[0], given[1]].map(|fd| fd as c_int);
             give_back(old, name);
             if old != new {
-                replaced(new);
+                // The call may fail.
+                replaced(new, |state| state.release(new, CLOSED));
             }
         }
         Aio => {
@@ -222,7 +224,10 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             libc::SYS_io_uring_setup => fork::before_ring(),
             libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
             libc::SYS_exit_group => fork::at_end(),
-            libc::SYS_close => replaced(given[1] as c_int),
+            libc::SYS_close => {
+                let fd = given[1] as c_int;
+                replaced(fd, |state| state.close(fd));
+            }
             libc::SYS_read
             | libc::SYS_write
             | libc::SYS_readv
@@ -269,7 +274,7 @@ pub(crate) fn give_back(fd: c_int, name: &CStr) {
 }
 
 /// A descriptor is about to be closed, because another one takes its number, or by a system call.
-fn replaced(fd: c_int) {
+fn replaced(fd: c_int, give_back: impl FnOnce(&mut State)) {
     let is_known =
         || explain::is_asked_for() && lock::with(|state| state.explain.knows(fd)) == Some(true);
     if !fork::is_ours() || table::kind(fd) == Kind::Plain && !is_known() {
@@ -280,7 +285,7 @@ fn replaced(fd: c_int) {
     }
     lock::with(|state| {
         state.epolls.closing(fd);
-        state.release(fd, CLOSED);
+        give_back(state);
         state.explain.closing(fd);
         table::set(fd, Kind::Plain);
     });

@@ -11,7 +11,7 @@ use loopscope_stack::{Connection, End, Id};
 
 use crate::descriptor::{self, Control};
 use crate::epolls::{Epolls, Status};
-use crate::explain::Explain;
+use crate::explain::{self, CLOSED, Explain};
 use crate::helper::Helper;
 use crate::options::events;
 use crate::ports::Ports;
@@ -41,6 +41,9 @@ struct Slot {
     /// Whether the last write found too little room.
     was_full: bool,
 }
+
+/// How a connection goes back to the kernel.
+type Way = fn(&mut Engine, Id) -> Result<Option<(u64, u64)>, EngineError>;
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug)]
@@ -352,10 +355,34 @@ impl State {
     /// Gives the connection of a descriptor back, if the stack has it, and leaves it to the kernel
     /// for good.
     pub(crate) fn release(&mut self, fd: c_int, why: &str) {
+        self.hand_back(fd, why, Engine::give_back);
+    }
+
+    /// The same for a descriptor that the program then closes, and nobody else has.
+    pub(crate) fn close(&mut self, fd: c_int) {
+        if explain::is_asked_for() {
+            self.turn();
+            let streams = self.streams(fd);
+            self.explain.counted(fd, streams);
+        }
+        self.hand_back(fd, CLOSED, Engine::close);
+    }
+
+    /// Bytes that came, and that were written, of a connection that the stack has.
+    fn streams(&mut self, fd: c_int) -> Option<(u64, u64)> {
+        let readable = self.connection(fd)?.readable() as u64;
+        let [read, written] = self.bytes(fd)?;
+        let (came, sent) = descriptor::streams(fd)?;
+        // What waited in the kernel's socket was passed to the stack.
+        let [passed, _] = descriptor::queued(fd);
+        Some((came + read + readable - passed.min(came), sent + written))
+    }
+
+    fn hand_back(&mut self, fd: c_int, why: &str, way: Way) {
         if let Some(id) = self.slot(fd).map(|slot| slot.id)
             && let Some(engine) = &mut self.engine
         {
-            match engine.give_back(id) {
+            match way(engine, id) {
                 Ok(counts) => self.forget(fd, why, counts),
                 Err(error) => self.forget(fd, &format!("{why}: {error}"), None),
             }

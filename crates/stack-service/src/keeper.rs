@@ -22,7 +22,7 @@ use loopscope_unix_lines::{receive, send};
 use serde::{Deserialize, Serialize};
 
 use crate::error::MachineError;
-use crate::undo::{Failed, delete, give_back, not_given_back};
+use crate::undo::{Failed, close_again, delete, give_back, not_given_back};
 
 /// What the keeper is told. Connections and programs have numbers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ enum Told {
     Begins { program: u64, connection: u64, kept: Kept, from: SocketAddr, to: SocketAddr },
     /// It is taken over. Its memory comes with it.
     Taken { connection: u64, send: usize, receive: usize },
+    /// The program closes it: its flow will be held, and its socket disconnected.
+    Closes { connection: u64 },
     /// The kernel has it.
     Returned { connection: u64 },
 }
@@ -84,6 +86,10 @@ impl Keeper {
         self.tell(&told, &[file.as_fd()])
     }
 
+    pub(crate) fn closes(&self, connection: u64) -> io::Result<()> {
+        self.tell(&Told::Closes { connection }, &[])
+    }
+
     pub(crate) fn returned(&self, connection: u64) -> io::Result<()> {
         self.tell(&Told::Returned { connection }, &[])
     }
@@ -112,6 +118,8 @@ struct Held {
     flow: Flow,
     /// None: it may not be frozen yet.
     memory: Option<Memory>,
+    /// Whether the service may have held its flow, and disconnected its socket.
+    closes: bool,
 }
 
 /// What there is to undo.
@@ -159,13 +167,19 @@ impl Left {
             Told::Gone { program } => drop(self.programs.remove(&program)),
             Told::Begins { program, connection, kept, from, to } => {
                 let frozen = Frozen { socket: file()?, kept };
-                let held = Held { program, frozen, flow: Flow { from, to }, memory: None };
+                let flow = Flow { from, to };
+                let held = Held { program, frozen, flow, memory: None, closes: false };
                 self.connections.insert(connection, held);
             }
             Told::Taken { connection, send, receive } => {
                 let memory = Memory { file: File::from(file()?), send, receive };
                 if let Some(held) = self.connections.get_mut(&connection) {
                     held.memory = Some(memory);
+                }
+            }
+            Told::Closes { connection } => {
+                if let Some(held) = self.connections.get_mut(&connection) {
+                    held.closes = true;
                 }
             }
             Told::Returned { connection } => drop(self.connections.remove(&connection)),
@@ -192,13 +206,16 @@ impl Left {
 
 impl Held {
     fn give_back(self, inlet: Option<&Inlet>) -> Result<(), MachineError> {
-        let Held { frozen, flow, memory, .. } = self;
+        let Held { frozen, flow, memory, closes, .. } = self;
         let Some((memory, inlet)) = memory.zip(inlet) else {
             return Ok(frozen.thaw()?);
         };
         // The service may have been killed before it could say so.
         if memory.has_returned().map_err(MachineError::Memory)? {
             return Ok(());
+        }
+        if closes {
+            return close_again(&frozen, &memory, &flow);
         }
         give_back(&frozen, &memory, &flow, inlet)
     }

@@ -7,6 +7,7 @@
 //! programs and gives them back; these go on with their sockets.
 
 mod ask;
+mod close;
 mod error;
 mod keeper;
 mod machine;

@@ -12,7 +12,7 @@ use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
 use loopscope_frames::{Bound, Inlet, Redirect};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
 use loopscope_stack::packet::Flow;
-use loopscope_takeover::{flow_of, namespace_of};
+use loopscope_takeover::{Successor, flow_of, namespace_of};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -204,6 +204,33 @@ impl Machine {
     /// Leaves what comes of a connection to the kernel again.
     pub(crate) fn stop(&self, flow: &Flow) -> Result<(), MachineError> {
         Ok(self.kernel().diversion.stop(flow)?)
+    }
+
+    /// Keeps the flow of a connection whose socket is about to be disconnected. False: it was
+    /// already.
+    pub(crate) fn hold(&self, flow: &Flow) -> Result<bool, MachineError> {
+        Ok(self.kernel().diversion.hold(flow)?)
+    }
+
+    /// Gives a flow that is held to the socket that goes on with the connection.
+    pub(crate) fn hand_over(
+        &self,
+        flow: &Flow,
+        from: &OwnedFd,
+        to: &Successor,
+    ) -> Result<(), MachineError> {
+        let diversion = &mut self.kernel().diversion;
+        diversion.hand_over(flow, from, to)?;
+        // The kernel did not forget the flow while it was held.
+        if to.is_closed()? {
+            diversion.forget(flow)?;
+        }
+        Ok(())
+    }
+
+    /// No socket has a flow that is held: nothing of it is the program's any more.
+    pub(crate) fn lose(&self, flow: &Flow) -> Result<(), MachineError> {
+        Ok(self.kernel().diversion.forget(flow).map(drop)?)
     }
 
     /// Forgets a connection; what came of it, unless its socket was closed or disconnected.

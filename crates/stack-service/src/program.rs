@@ -13,6 +13,7 @@ use loopscope_stack::Outline;
 use loopscope_stack::packet::Flow;
 use loopscope_takeover::{Frozen, Kept, Taken};
 
+use crate::close::Closing;
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, MARK, Machine};
 use crate::undo::{give_back, not_given_back};
@@ -28,6 +29,8 @@ struct Held {
     memory: Memory,
     /// What had come when it was given back.
     counts: Option<Counts>,
+    /// The socket that has it in place of the program's, which is closed when it is forgotten.
+    successor: Option<OwnedFd>,
 }
 
 /// A program that has devices.
@@ -73,7 +76,7 @@ impl Program {
         let done = match request {
             Request::Begin | Request::Status => refused("it has devices already"),
             Request::Take { send, receive } => self.take(files, send, receive),
-            Request::GiveBack { connection } => self.give_back(connection),
+            Request::GiveBack { connection, closing } => self.give_back(connection, closing),
             Request::Forget { connection } => self.forget(connection),
         };
         done.unwrap_or_else(|error| Answer::Refused(error.to_string()).into())
@@ -139,7 +142,8 @@ impl Program {
         };
         match share() {
             Ok((memory, file)) => {
-                Ok((Held { diverted, frozen: Some(frozen), memory, counts: None }, file))
+                let frozen = Some(frozen);
+                Ok((Held { diverted, frozen, memory, counts: None, successor: None }, file))
             }
             Err(error) => {
                 frozen.thaw()?;
@@ -149,7 +153,7 @@ impl Program {
         }
     }
 
-    fn give_back(&mut self, connection: u64) -> Result<Reply, MachineError> {
+    fn give_back(&mut self, connection: u64, closing: bool) -> Result<Reply, MachineError> {
         let held = self.connections.get_mut(&connection);
         let Some((held, frozen)) = held.and_then(|held| {
             let frozen = held.frozen.take()?;
@@ -159,11 +163,19 @@ impl Program {
         };
         let flow = held.diverted.flow;
         let devices = self.devices.as_ref().ok_or_else(gone)?;
-        let given = give_back(&frozen, &held.memory, &flow, &devices.inlet);
-        self.machine.stop(&flow)?;
-        held.counts = self.machine.counts(&flow)?;
-        self.machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
-        given.map(|()| Answer::GivenBack.into())
+        let Held { memory, .. } = held;
+        let (machine, inlet) = (&*self.machine, &devices.inlet);
+        let given = if closing {
+            Closing { machine, number: connection, frozen: &frozen, memory, flow: &flow, inlet }
+                .close()
+        } else {
+            give_back(&frozen, memory, &flow, inlet).map(|()| None)
+        };
+        machine.stop(&flow)?;
+        held.counts = machine.counts(&flow)?;
+        machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
+        held.successor = given?;
+        Ok(Answer::GivenBack.into())
     }
 
     fn forget(&mut self, connection: u64) -> Result<Reply, MachineError> {
@@ -199,21 +211,33 @@ impl Program {
         self.connections.values().map(status).collect()
     }
 
+    /// Whether connections are the program's.
+    pub(crate) fn has_connections(&self) -> bool {
+        !self.connections.is_empty()
+    }
+
     /// Takes all connections from the program, gives them back to the kernel, and removes its devices.
-    /// Says which could not be given back.
-    pub(crate) fn return_all(&mut self) -> Vec<String> {
+    /// `closing`: the program has ended. Says which could not be given back.
+    pub(crate) fn return_all(&mut self, closing: bool) -> Vec<String> {
         let mut failed = vec![];
         for (number, held) in std::mem::take(&mut self.connections) {
-            let Held { diverted, frozen, memory, .. } = held;
+            let Held { diverted, frozen, memory, successor, .. } = held;
             let flow = diverted.flow;
             let back = || {
-                let Some(frozen) = frozen else { return Ok(()) };
-                let given = give_back(&frozen, &memory, &flow, &self.devices()?.inlet);
-                self.machine.keeper.returned(number).map_err(MachineError::Keeper)?;
+                let Some(frozen) = &frozen else { return Ok(successor) };
+                let (machine, inlet) = (&*self.machine, &self.devices()?.inlet);
+                let given = if closing {
+                    let (memory, flow) = (&memory, &flow);
+                    Closing { machine, number, frozen, memory, flow, inlet }.close()
+                } else {
+                    give_back(frozen, &memory, &flow, inlet).map(|()| None)
+                };
+                machine.keeper.returned(number).map_err(MachineError::Keeper)?;
                 given
             };
             let given = back();
-            let done = self.machine.forget(diverted).map(drop).and(given);
+            // The sockets are closed after it: the answers to that are the kernel's.
+            let done = self.machine.forget(diverted).map(drop).and(given.map(drop));
             if let Err(error) = done {
                 failed.push(not_given_back(&flow, &error));
             }

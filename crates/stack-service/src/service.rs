@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_unix_lines::{accept, bind, connect, is_file, receive, send};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::MachineError;
 use crate::keeper::Keeper;
@@ -27,6 +30,8 @@ use crate::undo::Failed;
 const MOST: usize = 256;
 /// A process that has connected asks for devices within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A process that has closed its connection to the service has ended within so many milliseconds.
+const ENDING: u8 = 100;
 
 /// The service of a network namespace.
 pub struct Service {
@@ -92,7 +97,7 @@ impl Service {
         for (program, stream) in std::mem::take(&mut *lock(&self.programs)) {
             // From here on it is answered nothing. That it fails means that it has gone.
             let _ = stream.shutdown(Shutdown::Both);
-            lock(&program).return_all().iter().for_each(|why| failed(why));
+            lock(&program).return_all(false).iter().for_each(|why| failed(why));
         }
         self.machine.keeper.end();
         served
@@ -190,8 +195,24 @@ fn serve_one(stream: &UnixStream, spare: &Arc<Spare>, programs: &Programs, faile
             }
         }
     }
-    lock(&program).return_all().iter().for_each(|why| failed(why));
+    let has_connections = lock(&program).has_connections();
+    let closing = has_connections && has_ended(stream);
+    lock(&program).return_all(closing).iter().for_each(|why| failed(why));
     lock(programs).retain(|(other, _)| !Arc::ptr_eq(other, &program));
+}
+
+/// Whether the process of a program has ended, and with it the use of its sockets. One that still
+/// ends is waited for: its descriptors are closed one after the other. False also where nothing
+/// tells.
+fn has_ended(stream: &UnixStream) -> bool {
+    let Some(process) = peer(stream).0.and_then(Pid::from_raw) else { return false };
+    match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(process) => {
+            let mut polled = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, ENDING).is_ok_and(|ended| ended > 0)
+        }
+        Err(error) => error == Errno::SRCH,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

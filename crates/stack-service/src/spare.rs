@@ -66,7 +66,7 @@ impl Spare {
     /// Removes the devices that are ready; no more are made. Returns what could not be undone.
     pub(crate) fn end(&self) -> Vec<String> {
         match std::mem::replace(&mut *self.next(), Next::Ended) {
-            Next::Ready(mut made) => made.0.return_all(),
+            Next::Ready(mut made) => made.0.return_all(false),
             Next::Missing | Next::Ended => vec![],
         }
     }

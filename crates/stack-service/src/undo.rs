@@ -7,7 +7,7 @@ use loopscope_frames::Inlet;
 use loopscope_netlink::{Connection, remove};
 use loopscope_stack::State;
 use loopscope_stack::packet::Flow;
-use loopscope_takeover::Frozen;
+use loopscope_takeover::{Frozen, TakeoverError};
 
 use crate::error::MachineError;
 
@@ -29,7 +29,18 @@ pub(crate) fn give_back(
     flow: &Flow,
     inlet: &Inlet,
 ) -> Result<(), MachineError> {
-    let state = memory.take().map_err(MachineError::Memory);
+    give_back_as(memory.take(), frozen, memory, flow, inlet)
+}
+
+/// The same of one that was taken from the program.
+pub(crate) fn give_back_as(
+    state: io::Result<State>,
+    frozen: &Frozen,
+    memory: &Memory,
+    flow: &Flow,
+    inlet: &Inlet,
+) -> Result<(), MachineError> {
+    let state = state.map_err(MachineError::Memory);
     let advanced = state.and_then(|state| advance(frozen, &state, flow, inlet));
     if advanced.is_err() {
         frozen.abandon()?;
@@ -40,15 +51,49 @@ pub(crate) fn give_back(
 
 /// Advances a frozen socket, which the kernel then goes on with.
 fn advance(frozen: &Frozen, state: &State, flow: &Flow, inlet: &Inlet) -> Result<(), MachineError> {
-    let mut inject = |packet: &[u8]| {
-        // The kernel sets the addresses.
+    Ok(frozen.give_back(state, flow, &mut injector(flow, inlet))?)
+}
+
+/// Gives the kernel packets of a flow as if they came.
+pub(crate) fn injector(flow: &Flow, inlet: &Inlet) -> impl FnMut(&[u8]) -> io::Result<()> {
+    // The kernel sets the addresses.
+    let kind = if flow.to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+    move |packet| {
         let mut frame = vec![0; ETHERNET + packet.len()];
-        let kind = if flow.to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
         frame[ETHERNET - kind.len()..ETHERNET].copy_from_slice(&kind);
         frame[ETHERNET..].copy_from_slice(packet);
         inlet.write(&frame, None)
+    }
+}
+
+/// Closes a connection whose flow a service has held that was killed. Its socket may be
+/// disconnected: to advance it is not possible, because what is sent to it is dropped.
+pub(crate) fn close_again(
+    frozen: &Frozen,
+    memory: &Memory,
+    flow: &Flow,
+) -> Result<(), MachineError> {
+    let state = memory.take().map_err(MachineError::Memory)?;
+    let close = || {
+        let successor = frozen.successor(&state, flow)?;
+        frozen.abandon()?;
+        if let Some(successor) = successor {
+            successor.connect(&state)?;
+            successor.release(&state)?;
+        }
+        Ok(())
     };
-    Ok(frozen.give_back(state, flow, &mut inject)?)
+    let closed = close();
+    memory.set_returned().map_err(MachineError::Memory)?;
+    match closed {
+        // The service's socket was released, and the kernel ends the connection.
+        Err(TakeoverError::System { source, .. })
+            if source.kind() == io::ErrorKind::AddrNotAvailable =>
+        {
+            Ok(())
+        }
+        closed => Ok(closed?),
+    }
 }
 
 /// Removes a device.

@@ -15,7 +15,8 @@ use std::time::Instant;
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_frames::{Bound, Inlet, Layout, Socket};
 use loopscope_stack::packet::{Checksums, Flow, Written, write};
-use loopscope_stack::{Blocks, Ecn, Flags, Segment, Seq};
+use loopscope_stack::{Blocks, Ecn, Flags, Outline, Segment, Seq};
+use loopscope_stack_service::status;
 use loopscope_unix_lines::{receive, send};
 use nix::unistd::geteuid;
 use socket2::{Domain, Protocol, Type};
@@ -214,17 +215,15 @@ fn sends_what_is_its_own_alone() {
         }
         // What is another's cannot be given back, nor forgotten.
         for number in [connection + 1, 0] {
-            for request in
-                [Request::GiveBack { connection: number }, Request::Forget { connection: number }]
-            {
+            for request in [give_back(number), Request::Forget { connection: number }] {
                 let answer = programs[0].ask(&request, &[]);
                 assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
             }
         }
-        let answer = programs[1].ask(&Request::GiveBack { connection }, &[]);
+        let answer = programs[1].ask(&give_back(connection), &[]);
         assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
         // What comes goes to the kernel again, and what is its own is as before.
-        let answer = programs[0].ask(&Request::GiveBack { connection }, &[]);
+        let answer = programs[0].ask(&give_back(connection), &[]);
         assert!(matches!(answer, Answer::GivenBack), "{answer:?}");
         std::io::Write::write_all(&mut mine.there, b"<to the kernel>").unwrap();
         read_all(&mut mine.here, b"<to the kernel>");
@@ -262,7 +261,7 @@ fn ends_at_both_ends() {
         File::from(memory).write_all_at(&[0xff; 4096], 0).unwrap();
         match way {
             "it is given back" => {
-                let answer = program.ask(&Request::GiveBack { connection: number }, &[]);
+                let answer = program.ask(&give_back(number), &[]);
                 let Answer::Refused(why) = answer else { panic!("{answer:?}") };
                 assert!(why.contains("what no connection can be"), "{why}");
             }
@@ -273,6 +272,69 @@ fn ends_at_both_ends() {
         std::io::Write::write_all(&mut connection.there, b"anyone?").unwrap();
         assert_eq!(error_of(&mut connection.there), ErrorKind::ConnectionReset, "{way}");
     }
+}
+
+fn give_back(connection: u64) -> Request {
+    Request::GiveBack { connection, closing: false }
+}
+
+/// A program may say how far its connection came, and that it closes it, as it likes.
+#[test]
+fn a_flow_ends_with_the_socket_that_closes_the_connection() {
+    if !geteuid().is_root() {
+        return skip::skipped("a network namespace needs root");
+    }
+    std::thread::spawn(ends_with_the_socket_that_closes).join().expect("the test did not fail");
+}
+
+fn ends_with_the_socket_that_closes() {
+    let machine = network();
+    let serving = Serving::start();
+    let program = Hostile::connect(&serving);
+    for own in OWN {
+        let mine = connect(&machine, own);
+        let [comes, leaves] = [flow_to(&mine.here), flow_to(&mine.there)];
+        let take = Request::Take { send: 4096, receive: 4096 };
+        send(&program.stream, &take, &[mine.here.as_fd()]).unwrap();
+        let (answer, files) = receive(&program.stream).unwrap().unwrap();
+        let Answer::Taken { connection, .. } = answer else { panic!("{answer:?}") };
+        let [memory]: [OwnedFd; 1] = files.try_into().unwrap();
+        go_far(&File::from(memory));
+        let answer = program.ask(&Request::GiveBack { connection, closing: true }, &[]);
+        assert!(matches!(answer, Answer::GivenBack), "{answer:?}");
+        assert!(mine.here.peer_addr().is_err());
+        let (mut there, mut here) = (machine.run(Capture::begin), Capture::begin());
+        program.send_frame(&frame(&leaves, "<leaves>"));
+        there.wait_for("<leaves>", 1);
+        // The other end resets it. The addresses are anybody's.
+        socket2::SockRef::from(&mine.there).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        drop(mine.there);
+        let begin = Instant::now();
+        while status(serving.at()).unwrap().1.iter().any(|status| status.packets.is_some()) {
+            assert!(begin.elapsed() < PATIENCE, "its flow is there");
+        }
+        program.send_frame(&frame(&leaves, "<late leaves>"));
+        program.send_frame(&frame(&comes, "<late comes>"));
+        here.wait_for("<late comes>", 1);
+        assert_eq!((there.count("<late leaves>"), here.count("<late comes>")), (0, 1));
+        let answer = program.ask(&Request::Forget { connection }, &[]);
+        assert!(matches!(answer, Answer::Forgotten { packets: Some(_), .. }), "{answer:?}");
+    }
+}
+
+/// Stores that the connection has sent much since it was taken over.
+fn go_far(memory: &File) {
+    // Behind the word that says which outline is valid.
+    const AT: u64 = 8;
+    let mut bytes = [0; 8 * Outline::WORDS];
+    memory.read_exact_at(&mut bytes, AT).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap());
+    let mut outline = Outline::from_words(&std::array::from_fn(word));
+    for place in [&mut outline.unacknowledged, &mut outline.next, &mut outline.written] {
+        *place = *place + (2 << 20);
+    }
+    let words: Vec<u8> = outline.to_words().into_iter().flat_map(u64::to_ne_bytes).collect();
+    memory.write_all_at(&words, AT).unwrap();
 }
 
 /// What reading comes to in a while.

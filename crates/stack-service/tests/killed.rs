@@ -1,6 +1,7 @@
 //! Programs of an ordinary user, and the service, that are killed or stopped at any instant. Needs
 //! root.
 
+mod killable;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 mod world;
@@ -8,22 +9,18 @@ mod world;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use killable::{Killable, again, as_root, tries};
 use loopscope_engine::Engine;
 use loopscope_stack::Config;
-use loopscope_stack_service::{Service, keep};
-use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
-use tempfile::TempDir;
 use world::{
     Machine, OTHER, PATIENCE, Serving, devices, failed, network, read_to_end, wait_for_devices,
 };
@@ -71,84 +68,6 @@ fn as_a_program() {
     file.write_all_at(&(written + 1000).to_ne_bytes(), 0).unwrap();
 }
 
-/// The service, until it is killed.
-#[test]
-fn as_a_service() {
-    let Some(path) = std::env::var_os("LOOPSCOPE_TEST_SERVICE") else { return };
-    let keeper = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-    let service = Service::listen(Path::new(&path), Some(keeper)).unwrap();
-    let (until, _end) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
-    service.serve(until, |why| panic!("{why}")).unwrap();
-}
-
-/// The service's keeper.
-#[test]
-fn as_a_keeper() {
-    if std::env::var_os("LOOPSCOPE_TEST_KEEPER").is_none() {
-        return;
-    }
-    let service = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-    keep(&service, |why| panic!("{why}")).unwrap();
-}
-
-/// This program, as one of the tests above.
-fn again(test: &str, variable: &str, value: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--quiet"])
-        .env(variable, value)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    command
-}
-
-/// A service and its keeper.
-struct Killable {
-    service: Child,
-    keeper: Child,
-    path: PathBuf,
-    _folder: TempDir,
-}
-
-impl Killable {
-    fn start() -> Killable {
-        let folder = tempfile::tempdir().unwrap();
-        world::run("chmod", &format!("755 {}", folder.path().display()));
-        let path = folder.path().join("stack.sock");
-        let (one, other) = UnixStream::pair().unwrap();
-        let keeper = again("as_a_keeper", "LOOPSCOPE_TEST_KEEPER", "")
-            .stdin(OwnedFd::from(one))
-            .spawn()
-            .unwrap();
-        let service = again("as_a_service", "LOOPSCOPE_TEST_SERVICE", path.to_str().unwrap())
-            .stdin(OwnedFd::from(other))
-            .spawn()
-            .unwrap();
-        let begin = Instant::now();
-        while UnixStream::connect(&path).is_err() {
-            assert!(begin.elapsed() < PATIENCE, "it does not listen");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Killable { service, keeper, path, _folder: folder }
-    }
-
-    /// The keeper gives back what the service had in hand.
-    fn kill(mut self) {
-        self.service.kill().unwrap();
-        self.service.wait().unwrap();
-        assert!(self.keeper.wait().unwrap().success());
-    }
-}
-
-impl Drop for Killable {
-    /// Also where the test has failed.
-    fn drop(&mut self) {
-        let _ = self.service.kill().and_then(|()| self.service.wait());
-        let _ = self.keeper.wait();
-    }
-}
-
 /// Another machine, where programs connect to.
 struct Others {
     machine: Machine,
@@ -194,10 +113,6 @@ impl Others {
     }
 }
 
-fn tries() -> u64 {
-    if std::env::var_os("LOOPSCOPE_SOAK").is_some() { 500 } else { 20 }
-}
-
 /// Where a program of any user stores how much it has written.
 fn written_file(path: &Path) -> File {
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
@@ -217,13 +132,6 @@ fn was_taken(file: &File) -> bool {
 fn number(file: &File, at: u64) -> u64 {
     let mut bytes = [0; 8];
     file.read_exact_at(&mut bytes, at).map_or(0, |()| u64::from_ne_bytes(bytes))
-}
-
-fn as_root(test: impl FnOnce() + Send + 'static) {
-    if !geteuid().is_root() {
-        return skip::skipped("a network namespace needs root");
-    }
-    std::thread::spawn(test).join().expect("the test did not fail");
 }
 
 #[test]

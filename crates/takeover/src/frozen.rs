@@ -32,7 +32,7 @@ const MARKS: u8 = 8;
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
-const CLOSE: u8 = 7;
+pub(crate) const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
 
 /// Why a connection was not taken over, or not given back.

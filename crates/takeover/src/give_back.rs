@@ -16,7 +16,7 @@ use crate::queues::{self, Queue};
 /// Bytes of no meaning that are queued at once, before an acknowledgement frees them.
 const FILLER: usize = 1 << 20;
 /// Room in buffers besides the bytes themselves, which the kernel counts with their descriptions.
-const MORE_ROOM: usize = 1 << 16;
+pub(crate) const MORE_ROOM: usize = 1 << 16;
 /// For the kernel to take an acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -26,7 +26,7 @@ pub type Inject<'i> = &'i mut dyn FnMut(&[u8]) -> io::Result<()>;
 
 /// Where the streams of a frozen socket are.
 #[derive(Clone, Copy, Debug)]
-struct At {
+pub(crate) struct At {
     /// End of what is in the send queue, and bytes of it.
     written: Seq,
     queued: usize,
@@ -36,7 +36,7 @@ struct At {
 }
 
 impl At {
-    fn read(fd: BorrowedFd<'_>) -> io::Result<At> {
+    pub(crate) fn read(fd: BorrowedFd<'_>) -> io::Result<At> {
         let written = queues::seq(fd, Queue::Send)?;
         let expected = queues::seq(fd, Queue::Receive)?;
         queues::choose(fd, Queue::None)?;
@@ -45,19 +45,19 @@ impl At {
     }
 
     /// Bytes that were acknowledged since, as far as 32 bits tell.
-    fn acknowledged(&self, state: &State) -> usize {
+    pub(crate) fn acknowledged(&self, state: &State) -> usize {
         let begin = self.written.0.wrapping_sub(self.queued as u32);
         state.unacknowledged.0.wrapping_sub(begin) as usize
     }
 
     /// Bytes that came since, as far as 32 bits tell.
-    fn came(&self, state: &State) -> usize {
+    pub(crate) fn came(&self, state: &State) -> usize {
         state.expected.0.wrapping_sub(self.expected.0) as usize
     }
 
     /// Whether the connection can have become this one: of the bytes that were written none has
     /// vanished, and what is to be read has come.
-    fn leads_to(&self, state: &State) -> bool {
+    pub(crate) fn leads_to(&self, state: &State) -> bool {
         self.acknowledged(state) + state.queued.len() >= self.queued
             && self.unread + self.came(state) >= state.unread.len()
             && state.sent <= state.queued.len()
@@ -150,7 +150,7 @@ fn advance_sent(
     let mut written = at.written;
     let mut acknowledge = |until: Seq, written: Seq| {
         let left = written.0.wrapping_sub(until.0) as usize;
-        inject_ack(state, flow, until, inject).to("acknowledge what is gone")?;
+        inject_ack(fd, state, flow, until, inject).to("acknowledge what is gone")?;
         wait_for(fd, left)
     };
     // The program's bytes from before are all acknowledged, and others besides.
@@ -186,7 +186,15 @@ fn mark_as_sent(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// An acknowledgement in the name of the other end.
-fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io::Result<()> {
+pub(crate) fn inject_ack(
+    fd: BorrowedFd<'_>,
+    state: &State,
+    flow: &Flow,
+    until: Seq,
+    inject: Inject<'_>,
+) -> io::Result<()> {
+    // The program may have stored long ago what time it was.
+    let now: u32 = get(fd, IPPROTO_TCP, libc::TCP_TIMESTAMP)?;
     let trip = state.round_trip.map_or(Duration::ZERO, |(smoothed, _)| smoothed);
     let segment = Segment {
         seq: state.expected,
@@ -197,7 +205,7 @@ fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io:
         timestamps: state.timestamps.map(|clocks| Timestamps {
             value: clocks.newest.unwrap_or(0),
             // By which the kernel measures a round trip.
-            echo: clocks.now.wrapping_sub(trip.as_millis() as u32),
+            echo: now.wrapping_sub(trip.as_millis() as u32),
         }),
         blocks: Blocks::default(),
         payload: &[],
@@ -208,7 +216,7 @@ fn inject_ack(state: &State, flow: &Flow, until: Seq, inject: Inject<'_>) -> io:
 }
 
 /// Waits until so many bytes are unacknowledged.
-fn wait_for(fd: BorrowedFd<'_>, expected: usize) -> Result<(), TakeoverError> {
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, expected: usize) -> Result<(), TakeoverError> {
     let begin = Instant::now();
     loop {
         let found = options::count(fd, queues::SIOCOUTQ).to("count the send queue")?;
@@ -222,7 +230,7 @@ fn wait_for(fd: BorrowedFd<'_>, expected: usize) -> Result<(), TakeoverError> {
     }
 }
 
-fn set_windows(fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
+pub(crate) fn set_windows(fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
     let before: RepairWindow = get(fd, IPPROTO_TCP, libc::TCP_REPAIR_WINDOW)?;
     let next = state.expected.0;
     let edge = next.wrapping_add(state.window as u32);
@@ -241,7 +249,7 @@ fn set_windows(fd: BorrowedFd<'_>, state: &State) -> io::Result<()> {
 }
 
 /// There is room for all of it.
-fn send_rest(fd: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
+pub(crate) fn send_rest(fd: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
         let sent = rustix::net::send(fd, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         rest = &rest[sent..];

@@ -27,6 +27,8 @@ unsafe impl Plain for [u64; 6] {}
 unsafe impl Plain for libc::tcp_info {}
 // SAFETY: all its fields are integers.
 unsafe impl Plain for RepairWindow {}
+// SAFETY: both its fields are integers.
+unsafe impl Plain for Agreed {}
 
 /// `struct tcp_repair_window` (linux/tcp.h).
 #[repr(C)]
@@ -37,6 +39,14 @@ pub(crate) struct RepairWindow {
     pub(crate) widest: u32,
     pub(crate) window: u32,
     pub(crate) window_begin: u32,
+}
+
+/// What both ends have agreed on: `struct tcp_repair_opt` (linux/tcp.h).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) code: u32,
+    pub(crate) value: u32,
 }
 
 /// The value of an option.

@@ -97,8 +97,9 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     unsafe { real::listen(fd, backlog) }
 }
 
-/// A descriptor is about to be closed. False: it is not the program's.
-fn closing(fd: c_int) -> bool {
+/// A descriptor is about to be closed, which cannot fail, and which nobody else has if `alone` says
+/// so. False: it is not the program's.
+fn closing(fd: c_int, alone: bool) -> bool {
     if inside::is_inside() || !fork::is_ours() {
         return true;
     }
@@ -111,7 +112,11 @@ fn closing(fd: c_int) -> bool {
     }
     lock::with(|state| {
         state.epolls.closing(fd);
-        state.release(fd, CLOSED);
+        if alone {
+            state.close(fd);
+        } else {
+            state.release(fd, CLOSED);
+        }
         state.explain.closing(fd);
     });
     table::set(fd, Kind::Plain);
@@ -120,7 +125,7 @@ fn closing(fd: c_int) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if (table::kind(fd) != Kind::Plain || explains()) && !closing(fd) {
+    if (table::kind(fd) != Kind::Plain || explains()) && !closing(fd, true) {
         real::set_errno(libc::EBADF);
         return -1;
     }
@@ -140,7 +145,7 @@ fn explains() -> bool {
 }
 
 /// All from a descriptor to another one are about to be closed.
-fn closing_all(first: c_int, last: c_int) {
+fn closing_all(first: c_int, last: c_int, alone: bool) {
     if inside::is_inside() || !fork::is_ours() {
         return;
     }
@@ -149,7 +154,7 @@ fn closing_all(first: c_int, last: c_int) {
         fork::end_all("the program has closed the library's descriptors");
     }
     for kind in [Kind::Candidate, Kind::Taken, Kind::Listener, Kind::Foreign, Kind::Epoll] {
-        table::all(kind).filter(closes).for_each(|fd| _ = closing(fd));
+        table::all(kind).filter(closes).for_each(|fd| _ = closing(fd, alone));
     }
 }
 
@@ -158,7 +163,8 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
     if flags & CLOSE_RANGE_CLOEXEC == 0 && first <= last {
         let limit = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
-        closing_all(limit(first), limit(last));
+        // With other flags other threads keep them, or the call fails.
+        closing_all(limit(first), limit(last), flags == 0);
     }
     // SAFETY: the caller's.
     unsafe { real::close_range(first, last, flags) }
@@ -166,7 +172,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    closing_all(first.max(0), c_int::MAX);
+    closing_all(first.max(0), c_int::MAX, true);
     // SAFETY: the caller's.
     unsafe { real::closefrom(first) }
 }
