@@ -1,5 +1,7 @@
 //! The program's connections that the stack has, and the threads that wait for them.
 
+mod readiness;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -9,16 +11,15 @@ use libc::c_int;
 use loopscope_engine::{Engine, EngineError, Returned};
 use loopscope_stack::{Connection, End, Id};
 
-use crate::descriptor::{self, Control};
-use crate::epolls::{Epolls, Status};
+use crate::descriptor;
+use crate::epolls::Epolls;
 use crate::explain::{self, CLOSED, Explain};
 use crate::helper::Helper;
-use crate::options::events;
 use crate::ports::Ports;
 use crate::receive::{self, Receive};
-use crate::record::{self, Recorded, Recorder, Waiting};
+use crate::record::{self, Recorded, Recorder};
 use crate::sleepers;
-use crate::sleepers::{Cause, Plan, Sleepers};
+use crate::sleepers::Sleepers;
 use crate::table::{self, Kind};
 
 /// Where the service listens.
@@ -43,7 +44,7 @@ struct Slot {
 }
 
 /// How a connection goes back to the kernel.
-type Way = fn(&mut Engine, Id) -> Result<Option<(u64, u64)>, EngineError>;
+type Way = fn(&mut Engine<Recorder>, Id) -> Result<Option<(u64, u64)>, EngineError>;
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug)]
@@ -422,83 +423,6 @@ impl State {
         self.sleepers.forget_all();
         self.drop_engine();
         self.explain.forget();
-    }
-
-    /// A thread is to sleep. None: it cannot.
-    pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
-        let waiting = self.waiting(cause);
-        let engine = self.engine.as_ref()?;
-        self.sleepers.add(cause, waiting, engine.sources(), engine.due())
-    }
-
-    /// What a thread waits for, as events have it.
-    pub(crate) fn waiting(&self, cause: Cause<'_>) -> Waiting {
-        let fd = cause.descriptor();
-        let slot = usize::try_from(fd).ok().and_then(|place| self.slots.get(place)?.as_ref());
-        Waiting { connection: slot.map_or(0, |slot| slot.recorded.number), fd }
-    }
-
-    /// A thread sleeps no more.
-    pub(crate) fn woken(&mut self, event: c_int) {
-        if self.sleepers.remove(event)
-            && let Some(helper) = &mut self.helper
-        {
-            helper.wake();
-        }
-    }
-
-    /// Whether the stack has a connection.
-    pub(crate) fn has_connections(&self) -> bool {
-        self.count > 0
-    }
-
-    /// Whether a turn is due.
-    pub(crate) fn is_due(&self) -> bool {
-        let due = self.engine.as_ref().and_then(Engine::due);
-        due.is_some_and(|due| due.is_zero())
-    }
-
-    /// The events of poll(2) that a descriptor has. None: the kernel has its connection.
-    pub(crate) fn events(&self, fd: c_int, wanted: i16) -> Option<i16> {
-        let connection = self.connection(fd)?;
-        let [readable, writable] = [connection.readable(), connection.writable()];
-        Some(events(wanted, readable, writable, connection.unacknowledged()))
-    }
-
-    fn wake_ready(&self) {
-        self.sleepers.wake(
-            |wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0),
-            |epoll| {
-                self.epolls.is_ready(epoll, |fd| self.status(fd)) || !self.epolls.is_of_stack(epoll)
-            },
-        );
-    }
-
-    fn status(&self, fd: c_int) -> Option<Status> {
-        let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
-        let connection = self.engine.as_ref()?.get(slot.id)?;
-        let readable = connection.readable();
-        Some(Status {
-            readable,
-            came: slot.bytes[0] + readable as u64,
-            is_writable: self.events(fd, libc::POLLOUT)? != 0,
-            was_full: slot.was_full,
-        })
-    }
-
-    /// What an instance of epoll tells of the stack's descriptors, up to so many events.
-    pub(crate) fn tell(&mut self, epoll: c_int, most: usize) -> Vec<Control> {
-        let mut epolls = std::mem::replace(&mut self.epolls, Epolls::new());
-        let told = epolls.tell(epoll, most, |fd| self.status(fd));
-        self.epolls = epolls;
-        for (fd, control) in &told {
-            if control.events & libc::EPOLLOUT as u32 != 0
-                && let Some(slot) = self.slot(*fd)
-            {
-                slot.was_full = false;
-            }
-        }
-        told.into_iter().map(|(_, control)| control).collect()
     }
 
     fn slot(&mut self, fd: c_int) -> Option<&mut Slot> {
