@@ -393,6 +393,7 @@ impl<O: Observe> Engine<O> {
 
 impl Devices {
     /// Sends a segment, or several of `size` bytes of data.
+    #[inline]
     fn send(
         &mut self,
         flow: &Flow,
@@ -451,6 +452,7 @@ fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()>
 }
 
 /// The service that has ended has removed the devices, and taken the connections.
+#[inline]
 fn unless_gone(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => Ok(()),
@@ -459,6 +461,7 @@ fn unless_gone(written: io::Result<()>) -> io::Result<()> {
 }
 
 /// The header of Ethernet of an IP packet. The kernel sets its addresses.
+#[inline]
 fn ethernet(packet: &[u8]) -> [u8; ETHERNET] {
     let mut header = [0; ETHERNET];
     let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);

@@ -54,6 +54,7 @@ impl Map {
     }
 
     /// A word, by its number. It must lie within the first [`HEAD`] bytes.
+    #[inline]
     fn word(&self, number: usize) -> &AtomicU64 {
         assert!((number + 1) * WORD <= HEAD.min(self.length), "it is in the head");
         // SAFETY: within the mapping, as just asserted, and aligned, since that begins at a page. It
@@ -103,6 +104,7 @@ impl Head {
 
     /// Says where the connection is now. False: the service has taken it, as it was saved before. The
     /// same is true of a program that is killed or stopped in here.
+    #[inline]
     pub(crate) fn save(&mut self, outline: &Outline) -> bool {
         let next = self.valid ^ 1;
         let at = outline_at(next);
@@ -123,6 +125,7 @@ impl Head {
     }
 
     /// Whether the service has taken it.
+    #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.map.word(VALID).load(Ordering::Relaxed) & TAKEN != 0
     }

@@ -169,9 +169,9 @@ impl<T> Connections<T> {
             let Some(held) = self.find(id) else { continue };
             held.is_touched = false;
             let Held { flow, connection, of_user, .. } = held;
-            let mut sent_again = connection.counts().sent_again;
+            let mut sent_again = connection.counts.sent_again;
             while let Some((segment, size)) = connection.poll_train(now, buffer) {
-                let before = std::mem::replace(&mut sent_again, connection.counts().sent_again);
+                let before = std::mem::replace(&mut sent_again, connection.counts.sent_again);
                 let is_again = sent_again > before;
                 send(Leaving { id, flow, segment, size, is_again, connection, of_user });
             }
