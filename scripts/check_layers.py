@@ -61,7 +61,7 @@ CRATES: dict[str, set[str]] = {
         "takeover",
         "unix-lines",
     },
-    "preload": {"engine", "stack"},
+    "preload": {"engine", "stack", "time", "trace"},
     "emulate": {"time", "trace", "phase", "timer", "quantity", "frames"},
     "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
     "agent": {

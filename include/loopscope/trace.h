@@ -149,7 +149,8 @@ extern struct loopscope_site __stop_loopscope_sites[]
     __attribute__((weak, visibility("hidden")));
 
 /* Weak and hidden: one per module, whatever the number of its translation units. Its priority lets
- * events in the module's own static constructors count. */
+ * events in the module's own static constructors count. A library that registers its sites later has
+ * another function of this name, which does nothing. */
 void loopscope_register_module_(void)
     __attribute__((weak, visibility("hidden"), constructor(101)));
 void loopscope_register_module_(void)

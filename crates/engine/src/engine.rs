@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use loopscope_frames::{Bound, Inlet, Layout, Offload, Socket, SocketError, Train};
+use loopscope_frames::{Bound, Inlet, Layout, Offload, Socket, Train};
 use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{
     CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
@@ -16,9 +16,10 @@ use loopscope_stack::{Config, Connection, Connections, End, Id, Leaving};
 use loopscope_unix_lines as lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use thiserror::Error;
 
+use crate::error::EngineError;
 use crate::frozen::is_frozen;
+use crate::observe::Observe;
 use crate::shared::{Head, map_connection};
 use crate::wire::{Answer, Request};
 
@@ -34,34 +35,6 @@ const KEPT: usize = 64;
 /// The engine's descriptors have numbers from here on, where there is room: those of the program stay
 /// as they would be.
 const ASIDE: i32 = 960;
-
-/// Why a connection is not, or no longer, transferred here.
-#[derive(Debug, Error)]
-pub enum EngineError {
-    /// There is no service.
-    #[error("no service of the stack answers at {path}: {source}")]
-    NoService {
-        /// Its socket.
-        path: PathBuf,
-        /// Why it cannot be reached.
-        source: io::Error,
-    },
-    /// The kernel goes on with the connection.
-    #[error("{0}")]
-    Refused(String),
-    /// The service has ended, or answers what it must not.
-    #[error("the service of the stack: {0}")]
-    Service(io::Error),
-    /// The program's devices do not work.
-    #[error("the devices of the stack: {0}")]
-    Devices(io::Error),
-    /// The service has taken a connection and not given it back: it was killed, and its keeper as well.
-    #[error("the service of the stack has a connection, and does not give it back to the kernel")]
-    NotReturned,
-    /// The AF_XDP socket cannot be mapped.
-    #[error("the devices of the stack: {0}")]
-    Socket(#[from] SocketError),
-}
 
 /// What is known of a connection besides itself.
 #[derive(Debug)]
@@ -80,7 +53,7 @@ struct Known {
 /// ([`Engine::turn`]), as do all when the service ends: from then on the program uses its socket again,
 /// which has what was not read.
 #[derive(Debug)]
-pub struct Engine {
+pub struct Engine<O = ()> {
     stream: UnixStream,
     /// The service was there when it was looked at last.
     is_served: bool,
@@ -88,6 +61,7 @@ pub struct Engine {
     devices: Devices,
     clock: Instant,
     data: Vec<u8>,
+    observer: O,
     /// What [`Engine::turn`] has given back, until the program asks.
     returned: Vec<Returned>,
 }
@@ -115,6 +89,13 @@ struct Devices {
 impl Engine {
     /// Has the service at this path make devices for this program.
     pub fn connect(path: &Path) -> Result<Engine, EngineError> {
+        Engine::observed(path, ())
+    }
+}
+
+impl<O: Observe> Engine<O> {
+    /// The same, and `observer` learns what passes.
+    pub fn observed(path: &Path, observer: O) -> Result<Engine<O>, EngineError> {
         let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
         let stream = lines::connect(path).map_err(no_service)?;
         let stream = UnixStream::from(aside(stream.into()));
@@ -139,6 +120,7 @@ impl Engine {
             devices,
             clock: Instant::now(),
             data: vec![0; TRAIN],
+            observer,
             returned: vec![],
         })
     }
@@ -175,7 +157,7 @@ impl Engine {
     pub fn turn(&mut self) -> Result<(), EngineError> {
         let now = self.clock.elapsed();
         self.receive(now).map_err(EngineError::Devices)?;
-        self.connections.wake(now);
+        self.connections.wake(now, |id, timer| self.observer.expired(id, timer));
         self.send(now)?;
         let mut outcome = Ok(());
         for id in self.connections.take_ended() {
@@ -215,6 +197,11 @@ impl Engine {
     /// A connection. None: the kernel has it.
     pub fn get(&self, id: Id) -> Option<&Connection> {
         self.connections.get(id)
+    }
+
+    /// Who learns what passes.
+    pub fn observer(&self) -> &O {
+        &self.observer
     }
 
     /// How many connections are transferred here.
@@ -317,14 +304,18 @@ impl Engine {
     }
 
     fn send(&mut self, now: Duration) -> Result<(), EngineError> {
-        let Engine { devices, connections, data, .. } = self;
+        let Engine { devices, connections, data, observer, .. } = self;
         let (mut failed, mut taken) = (Ok(()), vec![]);
         connections.send(now, data, |leaving| {
-            let Leaving { id, flow, segment, size, connection, of_user } = leaving;
+            let Leaving { id, flow, segment, size, is_again, connection, of_user } = leaving;
             // First: the other end may take as settled what the segment says.
             if !of_user.head.save(&connection.outline(now)) {
                 taken.push(id);
-            } else if let Err(error) = devices.send(flow, &segment, size) {
+                return;
+            }
+            // Before the device has it: the other end may, before the device's call has returned.
+            observer.sends(id, &segment, size, is_again);
+            if let Err(error) = devices.send(flow, &segment, size) {
                 failed = Err(error);
             }
         });
@@ -336,7 +327,10 @@ impl Engine {
 
     fn receive(&mut self, now: Duration) -> io::Result<()> {
         let Engine {
-            devices: Devices { socket, inlet, frame: to_kernel, .. }, connections, ..
+            devices: Devices { socket, inlet, frame: to_kernel, .. },
+            connections,
+            observer,
+            ..
         } = self;
         let mut failed = Ok(());
         socket.receive(BATCH, |_, frame| {
@@ -351,8 +345,9 @@ impl Engine {
             // Only packets of its flows come to a program, and of those that cannot be read nobody
             // can make use.
             let Ok((flow, segment)) = parse(packet, Checksums::Unfinished) else { return };
-            let id = connections.of(&flow);
-            let Some(connection) = id.and_then(|id| connections.change(id)) else {
+            let Some((id, connection)) =
+                connections.of(&flow).and_then(|id| Some((id, connections.change(id)?)))
+            else {
                 // It came for a connection that the kernel has by now.
                 if let Err(error) = give_kernel(inlet, to_kernel, packet) {
                     failed = Err(error);
@@ -360,10 +355,11 @@ impl Engine {
                 return;
             };
             if connection.end().is_none() {
+                observer.received(id, &segment);
                 connection.receive(now, &segment);
             }
             let ended = connection.end().is_some();
-            if let Some((_, known)) = id.and_then(|id| connections.with(id))
+            if let Some((_, known)) = connections.with(id)
                 && ended
                 && known.kept.len() < KEPT
             {

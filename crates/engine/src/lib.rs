@@ -6,9 +6,13 @@
 //! are ([`memory`]), so that the service can give a connection back whose program was killed.
 
 mod engine;
+mod error;
 mod frozen;
 pub mod memory;
+mod observe;
 mod shared;
 pub mod wire;
 
-pub use engine::{Engine, EngineError, Returned};
+pub use engine::{Engine, Returned};
+pub use error::EngineError;
+pub use observe::Observe;

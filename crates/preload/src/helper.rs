@@ -4,10 +4,12 @@
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
+use crate::record;
 use crate::sleepers::{new_event, signal};
 use crate::table::{self, Kind};
 
@@ -45,7 +47,15 @@ impl Helper {
         nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&all), Some(&mut before))
             .ok()?;
         let name = "loopscope".to_owned();
-        let started = Builder::new().name(name).stack_size(1 << 18).spawn(move || run(&of_helper));
+        let (is_ready, ready) = mpsc::channel::<()>();
+        let run = move || {
+            record::begin_thread();
+            drop(is_ready);
+            run(&of_helper);
+        };
+        let started = Builder::new().name(name).stack_size(1 << 18).spawn(run);
+        // Where it could not be started, the other end of the channel is gone, too.
+        let _ = ready.recv();
         nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None).ok()?;
         Some(Helper { shared, thread: started.ok()?, is_resting: false, is_hurried: false })
     }

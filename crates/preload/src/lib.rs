@@ -11,7 +11,8 @@
 //! `adaptive`, which is the default (they look for some 50 µs, where that has helped before).
 //! `LOOPSCOPE_STACK_ONLY` limits it to connections with one of these ports at either end
 //! (`80,8000-8010`). `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP
-//! socket when the program ends.
+//! socket when the program ends. In a recording (`LOOPSCOPE_RUNTIME_DIR`) what the library does is
+//! events of the group `stack`.
 
 mod descriptor;
 mod entry;
@@ -30,6 +31,7 @@ mod polling;
 mod ports;
 mod real;
 mod receive;
+mod record;
 mod signals;
 mod sleep;
 mod sleepers;

@@ -87,6 +87,9 @@ fn poll_begun(
             }
             state.turn();
             let ready = look(state, fds, &mut of_kernel);
+            if ready == 0 && !is_over && turns == 0 {
+                state.waiting(Cause::Events(&wants)).begins();
+            }
             sleeps = ready == 0 && !is_over && turns > 0 && slept.is_none() && wait.is_over();
             if sleeps {
                 plan = state.sleeps(Cause::Events(&wants));
@@ -121,7 +124,7 @@ fn poll_begun(
         }
         turns = turns.wrapping_add(1);
         let left = time.map(|time| time - spent);
-        let Some(Plan { fds: own, event, due }) = plan else {
+        let Some(plan) = plan else {
             if sleeps {
                 // The kernel has all by now.
                 let most = left.map_or(ALONE, |left| left.min(ALONE));
@@ -131,10 +134,10 @@ fn poll_begun(
             std::hint::spin_loop();
             continue;
         };
-        sleeping = Some(event);
-        let most = [due, left].into_iter().flatten().min();
-        let mut all = [&of_kernel[..], &own].concat();
-        sleep(event, &mut all, most, mask, || seen.has_more());
+        sleeping = Some(plan.event);
+        let most = [plan.due, left].into_iter().flatten().min();
+        let mut all = [&of_kernel[..], &plan.fds].concat();
+        sleep(&plan, &mut all, most, mask, || seen.has_more());
         all.truncate(of_kernel.len());
         slept = Some(all);
     }
@@ -177,6 +180,9 @@ pub(crate) fn epoll(
             let mut told = of_kernel;
             state.epolls.without_bell(epoll, &mut told);
             told.extend(state.tell(epoll, most - told.len()));
+            if told.is_empty() && !is_over && turns == 0 {
+                state.waiting(Cause::Epoll(epoll)).begins();
+            }
             sleeps = told.is_empty() && !is_over && wait.is_over();
             if sleeps {
                 plan = state.sleeps(Cause::Epoll(epoll));
@@ -199,7 +205,7 @@ pub(crate) fn epoll(
         turns = turns.wrapping_add(1);
         asks_kernel = sleeps || turns.is_multiple_of(TURNS);
         let left = time.map(|time| time - spent);
-        let Some(Plan { mut fds, event, due }) = plan else {
+        let Some(mut plan) = plan else {
             if sleeps {
                 // The kernel has all by now.
                 let most = left.map_or(ALONE, |left| left.min(ALONE));
@@ -208,9 +214,10 @@ pub(crate) fn epoll(
             std::hint::spin_loop();
             continue;
         };
-        sleeping = Some(event);
+        sleeping = Some(plan.event);
+        let mut fds = std::mem::take(&mut plan.fds);
         fds.push(awaited(epoll));
-        let time = [due, left].into_iter().flatten().min();
-        sleep(event, &mut fds, time, mask, || seen.has_more());
+        let time = [plan.due, left].into_iter().flatten().min();
+        sleep(&plan, &mut fds, time, mask, || seen.has_more());
     }
 }

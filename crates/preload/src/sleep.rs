@@ -7,7 +7,7 @@ use libc::{c_int, pollfd, sigset_t};
 
 use crate::habit::Habit;
 use crate::receive::Receive;
-use crate::sleepers::{Cause, Wants, take_signal};
+use crate::sleepers::{Cause, Plan, Wants, service, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, receive, signals};
 
@@ -52,6 +52,11 @@ impl Look {
             habit(|habit| habit.looked(false));
         }
         !self.looks
+    }
+
+    /// Whether the thread waits.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began.is_some()
     }
 
     /// The time since the thread began to wait.
@@ -124,6 +129,9 @@ pub(crate) fn attempt<T>(
             if seen.ends_call(most.is_some()) {
                 return Err(Stop::Interrupted);
             }
+            if !look.has_begun() {
+                state.waiting(Cause::Events(wants)).begins();
+            }
             let plan = look.is_over().then(|| state.sleeps(Cause::Events(wants))).flatten();
             let left = most.map(|most| most - spent);
             Ok((None, plan.map(|plan| (plan, left))))
@@ -138,26 +146,53 @@ pub(crate) fn attempt<T>(
             Some((mut plan, left)) => {
                 sleeping = Some(plan.event);
                 let time = [plan.due, left].into_iter().flatten().min();
-                sleep(plan.event, &mut plan.fds, time, None, || seen.ends_call(left.is_some()));
+                let mut fds = std::mem::take(&mut plan.fds);
+                sleep(&plan, &mut fds, time, None, || seen.ends_call(left.is_some()));
             }
         }
     }
 }
 
-/// Sleeps, unless `ends` by now. A handler that runs from here on wakes the thread, also just
-/// before it sleeps.
+/// Sleeps by `fds`, unless `ends` by now. A handler that runs from here on wakes the thread, also
+/// just before it sleeps.
 pub(crate) fn sleep(
-    event: c_int,
+    plan: &Plan,
     fds: &mut [pollfd],
     time: Option<Duration>,
     mask: Option<&sigset_t>,
     ends: impl Fn() -> bool,
 ) {
-    signals::wakes(event);
+    let handlers = signals::seen();
+    signals::wakes(plan.event);
     if !ends() {
         // The caller looks at everything again, whatever it says.
         let _ = descriptor::wait(fds, time, mask);
-        take_signal(event, fds);
+        let by_handler = handlers.has_more();
+        plan.waiting.woken(if by_handler { "signal" } else { woken_by(plan, fds) });
+        take_signal(plan.event, fds);
+    } else {
+        plan.waiting.woken("signal");
     }
     signals::wakes(-1);
+}
+
+/// What has woken a thread, of what it has slept by.
+fn woken_by(plan: &Plan, fds: &[pollfd]) -> &'static str {
+    let (mut by_thread, mut by_frame, mut by_service, mut by_other) = (false, false, false, false);
+    for polled in fds.iter().filter(|polled| polled.fd >= 0 && polled.revents != 0) {
+        let by = match polled.fd {
+            fd if fd == plan.event => &mut by_thread,
+            fd if fd == plan.frames => &mut by_frame,
+            fd if fd == service() => &mut by_service,
+            _ => &mut by_other,
+        };
+        *by = true;
+    }
+    match () {
+        () if by_thread => "thread",
+        () if by_frame => "frame",
+        () if by_other => "descriptor",
+        () if by_service => "service",
+        () => "time",
+    }
 }

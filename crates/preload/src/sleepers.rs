@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 
 use crate::descriptor;
+use crate::record::{self, Waiting};
 use crate::table::{self, Kind};
 
 /// The library's own descriptors have numbers from here on.
@@ -29,6 +30,16 @@ struct Sleeper {
     /// What it waits for is told by this instance of epoll.
     epoll: Option<c_int>,
     is_helper: bool,
+    /// What it waits for, and its number, as events have them.
+    waiting: Waiting,
+    thread: u32,
+}
+
+impl Sleeper {
+    fn wake(&self) {
+        self.waiting.wakes(self.thread);
+        signal(&self.event);
+    }
 }
 
 /// By what a thread that sleeps is woken.
@@ -38,6 +49,9 @@ pub(crate) struct Plan {
     pub(crate) fds: Vec<pollfd>,
     /// The thread's own descriptor.
     pub(crate) event: c_int,
+    /// That which frames come to.
+    pub(crate) frames: c_int,
+    pub(crate) waiting: Waiting,
     /// When a turn is due.
     pub(crate) due: Option<Duration>,
 }
@@ -86,6 +100,17 @@ pub(crate) enum Cause<'w> {
     Frames,
 }
 
+impl Cause<'_> {
+    /// The descriptor of which something is awaited; -1: several, or none.
+    pub(crate) fn descriptor(self) -> c_int {
+        match self {
+            Cause::Events([wants]) => wants.fd,
+            Cause::Epoll(epoll) => epoll,
+            Cause::Events(_) | Cause::Frames => -1,
+        }
+    }
+}
+
 /// All threads that sleep, and the descriptors for those that will.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
@@ -103,6 +128,7 @@ impl Sleepers {
     pub(crate) fn add(
         &mut self,
         cause: Cause<'_>,
+        waiting: Waiting,
         sources: [BorrowedFd<'_>; 2],
         due: Option<Duration>,
     ) -> Option<Plan> {
@@ -116,8 +142,12 @@ impl Sleepers {
             Cause::Frames => (vec![], None),
         };
         let is_helper = matches!(cause, Cause::Frames);
-        self.asleep.push(Sleeper { event, wants, epoll, is_helper });
-        Some(Plan { fds, event: number, due })
+        let thread = record::thread();
+        if !is_helper {
+            waiting.sleeps();
+        }
+        self.asleep.push(Sleeper { event, wants, epoll, is_helper, waiting, thread });
+        Some(Plan { fds, event: number, frames: sources[0].as_raw_fd(), waiting, due })
     }
 
     /// A thread sleeps no more. Whether that was the last one of the program.
@@ -136,7 +166,7 @@ impl Sleepers {
 
     /// Wakes all.
     pub(crate) fn wake_all(&self) {
-        self.asleep.iter().for_each(|sleeper| signal(&sleeper.event));
+        self.asleep.iter().for_each(Sleeper::wake);
     }
 
     /// Wakes those for which one of their events is there, or their instance of epoll has
@@ -144,7 +174,7 @@ impl Sleepers {
     pub(crate) fn wake(&self, is_there: impl Fn(&Wants) -> bool, tells: impl Fn(c_int) -> bool) {
         for sleeper in &self.asleep {
             if sleeper.wants.iter().any(&is_there) || sleeper.epoll.is_some_and(&tells) {
-                signal(&sleeper.event);
+                sleeper.wake();
             }
         }
     }

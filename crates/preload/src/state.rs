@@ -16,6 +16,7 @@ use crate::helper::Helper;
 use crate::options::events;
 use crate::ports::Ports;
 use crate::receive::{self, Receive};
+use crate::record::{self, Recorded, Recorder, Waiting};
 use crate::sleepers;
 use crate::sleepers::{Cause, Plan, Sleepers};
 use crate::table::{self, Kind};
@@ -31,6 +32,7 @@ const MUCH: usize = 1 << 13;
 #[derive(Debug)]
 struct Slot {
     id: Id,
+    recorded: Recorded,
     is_nonblocking: bool,
     /// SO_RCVTIMEO and SO_SNDTIMEO.
     timeouts: [Option<Duration>; 2],
@@ -52,7 +54,7 @@ pub(crate) enum Patience {
 /// What the lock is for.
 #[derive(Debug)]
 pub(crate) struct State {
-    engine: Option<Engine>,
+    engine: Option<Engine<Recorder>>,
     /// By descriptor.
     slots: Vec<Option<Slot>>,
     count: usize,
@@ -160,13 +162,18 @@ impl State {
                 return Err(why);
             }
         };
+        let outline = engine.get(id).map(|connection| connection.outline(Duration::ZERO));
+        let taken = |outline| engine.observer().taken(id, fd, (here, there), &outline);
+        let recorded = outline.map(taken).unwrap_or_default();
         if self.helper.is_none() {
             self.helper = start();
         }
         let Some(helper) = &mut self.helper else {
             // Nobody would answer the other end while the program computes.
             let _ = self.engine.as_mut().map(|engine| engine.give_back(id));
-            return Err("no thread can be started".into());
+            let why = "no thread can be started";
+            recorded.returned(why, [0; 2]);
+            return Err(why.into());
         };
         helper.wake();
         let place = usize::try_from(fd).map_err(|_| "no descriptor")?;
@@ -174,8 +181,9 @@ impl State {
             self.slots.resize_with(place + 1, || None);
         }
         let is_nonblocking = descriptor::is_nonblocking(fd);
+        let (timeouts, bytes) = ([None; 2], [0; 2]);
         self.slots[place] =
-            Some(Slot { id, is_nonblocking, timeouts: [None; 2], bytes: [0; 2], was_full: false });
+            Some(Slot { id, recorded, is_nonblocking, timeouts, bytes, was_full: false });
         self.count += 1;
         self.read_timeouts(fd);
         self.explain.taken(fd);
@@ -183,7 +191,7 @@ impl State {
         Ok(true)
     }
 
-    fn engine(&mut self) -> Result<&mut Engine, String> {
+    fn engine(&mut self) -> Result<&mut Engine<Recorder>, String> {
         if self.engine.is_none() {
             if let Some((retry, why)) = &self.retry
                 && Instant::now() < *retry
@@ -191,8 +199,9 @@ impl State {
                 return Err(why.clone());
             }
             let path = self.path.clone().unwrap_or_default();
-            match Engine::connect(&path) {
+            match Engine::observed(&path, Recorder::new()) {
                 Ok(engine) => {
+                    record::begin();
                     for fd in engine.descriptors() {
                         table::set(fd.as_raw_fd(), Kind::Own);
                     }
@@ -243,7 +252,9 @@ impl State {
             let count = self.engine.as_mut()?.read(id, part);
             let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
             done += count;
-            self.slot(fd)?.bytes[0] += count as u64;
+            let slot = self.slot(fd)?;
+            slot.recorded.read(count, slot.bytes[0]);
+            slot.bytes[0] += count as u64;
             if count < part.len() {
                 break;
             }
@@ -258,11 +269,12 @@ impl State {
     pub(crate) fn write(&mut self, fd: c_int, parts: &[IoSlice<'_>]) -> Option<usize> {
         let mut done = 0;
         for part in parts {
-            let id = self.slot(fd)?.id;
+            let (id, began) = (self.slot(fd)?.id, record::now());
             let count = self.engine.as_mut()?.write(id, part);
             let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
             done += count;
             let slot = self.slot(fd)?;
+            slot.recorded.wrote(began, count, slot.bytes[1]);
             slot.bytes[1] += count as u64;
             if count < part.len() {
                 slot.was_full = true;
@@ -387,8 +399,16 @@ impl State {
 
     /// A thread is to sleep. None: it cannot.
     pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
+        let waiting = self.waiting(cause);
         let engine = self.engine.as_ref()?;
-        self.sleepers.add(cause, engine.sources(), engine.due())
+        self.sleepers.add(cause, waiting, engine.sources(), engine.due())
+    }
+
+    /// What a thread waits for, as events have it.
+    pub(crate) fn waiting(&self, cause: Cause<'_>) -> Waiting {
+        let fd = cause.descriptor();
+        let slot = usize::try_from(fd).ok().and_then(|place| self.slots.get(place)?.as_ref());
+        Waiting { connection: slot.map_or(0, |slot| slot.recorded.number), fd }
     }
 
     /// A thread sleeps no more.
@@ -462,6 +482,7 @@ impl State {
     fn forget(&mut self, fd: c_int, why: &str, counts: Option<(u64, u64)>) {
         let Some(slot) = self.slots.get_mut(fd as usize).and_then(Option::take) else { return };
         self.count -= 1;
+        slot.recorded.returned(why, slot.bytes);
         self.explain.returned(fd, slot.bytes, counts.map(|(_, payload)| payload));
         self.explain.why(fd, why);
         self.epolls.returned(fd);

@@ -7,12 +7,20 @@ use std::time::Duration;
 use crate::connection::Connection;
 use crate::packet::Flow;
 use crate::segment::Segment;
+use crate::timers::Timer;
 
 /// One of the connections. That of one which was removed is never another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     place: usize,
     generation: u64,
+}
+
+impl Id {
+    /// Its number, from 1 on, in the order in which connections were added.
+    pub fn number(self) -> u64 {
+        self.generation
+    }
 }
 
 #[derive(Debug)]
@@ -39,6 +47,8 @@ pub struct Leaving<'s, T> {
     pub segment: Segment<'s>,
     /// Bytes of data in each of them but the last.
     pub size: usize,
+    /// Whether its data were sent before.
+    pub is_again: bool,
     /// The connection as it is once they have left.
     pub connection: &'s Connection,
     /// What the user has with it.
@@ -159,8 +169,11 @@ impl<T> Connections<T> {
             let Some(held) = self.find(id) else { continue };
             held.is_touched = false;
             let Held { flow, connection, of_user, .. } = held;
+            let mut sent_again = connection.counts().sent_again;
             while let Some((segment, size)) = connection.poll_train(now, buffer) {
-                send(Leaving { id, flow, segment, size, connection, of_user });
+                let before = std::mem::replace(&mut sent_again, connection.counts().sent_again);
+                let is_again = sent_again > before;
+                send(Leaving { id, flow, segment, size, is_again, connection, of_user });
             }
             if connection.end().is_some() {
                 self.ended.push(id);
@@ -182,8 +195,9 @@ impl<T> Connections<T> {
         self.looks.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Has the connections do what is due. [`Connections::send`] comes after it.
-    pub fn wake(&mut self, now: Duration) {
+    /// Has the connections do what is due, and hands the timers that have expired to `expired`.
+    /// [`Connections::send`] comes after it.
+    pub fn wake(&mut self, now: Duration, mut expired: impl FnMut(Id, Timer)) {
         while let Some(&Reverse((at, id))) = self.looks.peek() {
             if at > now {
                 break;
@@ -192,7 +206,7 @@ impl<T> Connections<T> {
             let Some(held) = self.find(id).filter(|held| held.looks == Some(at)) else { continue };
             held.looks = None;
             if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
-                held.connection.wake(now);
+                held.connection.wake(now).iter().for_each(|timer| expired(id, timer));
                 self.touch(id);
             } else {
                 self.wait(id);

@@ -44,3 +44,4 @@ pub use place::{Place, Seq};
 pub use ring::Memory;
 pub use segment::{Blocks, Ecn, Flags, MOST_BLOCKS, Segment, Timestamps};
 pub use state::{Clocks, Config, Counts, End, KeepAlive, State};
+pub use timers::{Expired, Timer};

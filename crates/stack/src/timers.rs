@@ -12,33 +12,75 @@ const LEAST_PROBE: Duration = Duration::from_micros(100);
 /// Between two probes of a closed window.
 const LONGEST_PROBE: Duration = Duration::from_secs(60);
 
+/// A timer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// An acknowledgement has waited for data to go with (RFC 9293 §3.8.6.3).
+    DelayedAck,
+    /// Segments that were overtaken may be lost by now (RFC 8985 §6.2).
+    Reordering,
+    /// The last segments are probed for a loss (RFC 8985 §7).
+    TailLossProbe,
+    /// What was sent was not acknowledged (RFC 6298).
+    Retransmission,
+    /// The other end's window is probed (RFC 9293 §3.8.6.1).
+    Persist,
+    /// The other end is asked whether it is there (RFC 9293 §3.8.4).
+    KeepAlive,
+}
+
+/// The timers that have expired at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    timers: [Option<Timer>; 6],
+}
+
+impl Expired {
+    fn add(&mut self, timer: Timer) {
+        self.timers[timer as usize] = Some(timer);
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Timer> {
+        self.timers.iter().flatten().copied()
+    }
+}
+
 impl Connection {
-    /// Does what is due at `now`.
-    pub fn wake(&mut self, now: Duration) {
-        let passed = |timer: &mut Option<Duration>| timer.take_if(|at| *at <= now).is_some();
-        if passed(&mut self.timers.ack) {
+    /// Does what is due at `now`; the timers that were.
+    pub fn wake(&mut self, now: Duration) -> Expired {
+        let mut expired = Expired::default();
+        let mut passed = |timer: &mut Option<Duration>, name: Timer| {
+            let has_passed = timer.take_if(|at| *at <= now).is_some();
+            if has_passed {
+                expired.add(name);
+            }
+            has_passed
+        };
+        if passed(&mut self.timers.ack, Timer::DelayedAck) {
             self.acks.now = true;
         }
-        if passed(&mut self.timers.reordering) {
+        if passed(&mut self.timers.reordering, Timer::Reordering) {
             self.look_for_losses(now);
         }
-        if passed(&mut self.timers.tail) {
+        if passed(&mut self.timers.tail, Timer::TailLossProbe) {
             self.due.tail = true;
             self.counts.tail_probes += 1;
             self.timers.retransmission = Some(now + self.trips.timeout());
         }
-        if passed(&mut self.timers.retransmission) {
+        if passed(&mut self.timers.retransmission, Timer::Retransmission) {
             self.time_out(now);
         }
-        if passed(&mut self.timers.closed_window) {
+        if passed(&mut self.timers.closed_window, Timer::Persist) {
             self.probe_window();
         }
-        if passed(&mut self.timers.keep_alive) {
+        if passed(&mut self.timers.keep_alive, Timer::KeepAlive) {
             self.ask_whether_alive(now);
         }
         if self.owed.is_some_and(|since| now.saturating_sub(since) >= self.config.patience) {
             self.end = Some(End::TimedOut);
         }
+        expired
     }
 
     /// The other end's window has been too small for a while. It is asked for a new one, or what it

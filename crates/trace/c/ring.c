@@ -216,8 +216,9 @@ int loopscope_ring_init(void)
     return have_key;
 }
 
-/* In a library that is unloaded, threads that end later must not call end_thread. */
-__attribute__((destructor)) static void forget_key(void)
+/* In a library that is unloaded, threads that end later must not call end_thread. After the module's
+ * other destructors, because a first hit of a thread in one of them has a use for the key. */
+__attribute__((destructor(101))) static void forget_key(void)
 {
     if (have_key)
         pthread_key_delete(key);

@@ -139,6 +139,8 @@ int loopscope_append(const char *path, const char *text, size_t size);
 /* sites.c. Writes the lines of all sites so far; not zero on success. */
 int loopscope_write_sites(const char *path);
 uint32_t loopscope_site_count(void);
+/* Registers the sites of the module that this is part of. */
+void loopscope_register_here(void);
 /* A histogram's range; site->entity counts them. */
 struct buckets {
     uint32_t cell; /* the first of count + 3 */

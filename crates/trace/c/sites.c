@@ -370,6 +370,12 @@ static void prepare_filters(const struct config *config)
             loopscope_prepare_filters(loopscope_control, path, k, config->text);
 }
 
+/* For a module whose constructor registers nothing (later.rs). */
+void loopscope_register_here(void)
+{
+    loopscope_register(__start_loopscope_sites, __stop_loopscope_sites);
+}
+
 LOOPSCOPE_EXPORT void loopscope_register(struct loopscope_site *start, struct loopscope_site *stop)
 {
     if (start == stop)

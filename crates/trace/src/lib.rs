@@ -28,11 +28,13 @@ mod field;
 mod flow;
 mod histogram;
 mod interval;
+mod later;
 pub mod layout;
 mod runtime;
 mod site;
 
 pub use field::{Field, Id, Payload};
+pub use later::register_here;
 pub use runtime::{FieldType, Kind, Refused, RuntimeSite, Value};
 pub use site::{Site, thread_init};
 

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use loopscope_stack::{
-    Blocks, Clocks, Config, Connection, Ecn, End, Flags, KeepAlive, Segment, Seq, State, Timestamps,
+    Blocks, Clocks, Config, Connection, Ecn, End, Flags, KeepAlive, Segment, Seq, State, Timer,
+    Timestamps,
 };
 
 const SEGMENT: usize = 1000;
@@ -63,6 +64,8 @@ struct Script {
     connection: Connection,
     now: Duration,
     stamped: bool,
+    /// The timers that have expired.
+    expired: Vec<Timer>,
 }
 
 fn config() -> Config {
@@ -97,8 +100,8 @@ impl Script {
         };
         change(&mut state);
         let stamped = state.timestamps.is_some();
-        let mut script =
-            Script { connection: Connection::new(state, config, ms(0)), now: ms(0), stamped };
+        let connection = Connection::new(state, config, ms(0));
+        let mut script = Script { connection, now: ms(0), stamped, expired: vec![] };
         // A connection that was taken over acknowledges at once.
         assert!(!script.sends().is_empty());
         script
@@ -172,7 +175,7 @@ impl Script {
         let mut sent = vec![];
         while let Some(deadline) = self.connection.deadline().filter(|at| *at <= end) {
             self.now = self.now.max(deadline);
-            self.connection.wake(self.now);
+            self.expired.extend(self.connection.wake(self.now).iter());
             sent.extend(self.sends().into_iter().map(|each| (self.now, each)));
         }
         self.now = end;
@@ -662,4 +665,31 @@ fn what_the_kernel_sent_after_it_was_asked_may_be_acknowledged() {
     assert_eq!(script.connection.unacknowledged(), 500);
     assert_eq!(script.gives(ack(3001))[0].length, 0, "nothing was written there");
     assert_eq!(script.connection.unacknowledged(), 500);
+}
+
+#[test]
+fn timers_that_expire_are_named() {
+    let named = |script: &mut Script, time: u64, expected: &[Timer]| {
+        script.expired.clear();
+        script.passes(ms(time));
+        assert_eq!(script.expired, expected);
+    };
+    let mut script = Script::new();
+    script.gives(data(0, 10, 0));
+    named(&mut script, 40, &[Timer::DelayedAck]);
+    script.writes(SEGMENT);
+    named(&mut script, 199, &[]);
+    named(&mut script, 1, &[Timer::TailLossProbe]);
+    named(&mut script, 200, &[Timer::Retransmission]);
+    let mut script = Script::new();
+    script.writes(8 * SEGMENT);
+    script.passes(ms(100));
+    script.gives(Gives { blocks: &[(1000, 3000)], ..ack(0) });
+    named(&mut script, 50, &[Timer::Reordering]);
+    let mut script = Script::with(config(), |state| state.peer_window = 0);
+    script.writes(500);
+    named(&mut script, 600, &[Timer::Persist; 2]);
+    let keep_alive = Some(KeepAlive { idle: ms(10_000), interval: ms(1000), probes: 3 });
+    let mut script = Script::with(Config { keep_alive, ..config() }, |_| {});
+    named(&mut script, 11_000, &[Timer::KeepAlive; 2]);
 }

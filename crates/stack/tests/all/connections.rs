@@ -150,7 +150,7 @@ impl World {
             self.programs[end].change(id).expect("it is there").receive(self.now, &segment);
         }
         for program in &mut self.programs {
-            program.wake(self.now);
+            program.wake(self.now, |_, _| {});
         }
         for pair in 0..PAIRS {
             if self.rng.u8(..) < 200 {
