@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 SENT = "on the sender's side"
 
 
+def is_passage_of(carried: Carried, passage: Passage, sent: int, err: int) -> bool:
+    """Whether an emulated link may have had the segment then that made a message whole.
+
+    Of the kernel's segments that is known by the link's own events. ``sent``: when it went out, by
+    the link's time line. ``err``: how far the two may be apart.
+    """
+    if carried.taker is None:
+        return True
+    return passage.came >= sent - err and passage.left <= carried.came + err
+
+
 def over_link(
     scheduling: Scheduling,
     sender: int,

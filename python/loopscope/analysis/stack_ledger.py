@@ -52,6 +52,15 @@ class _Owner(NamedTuple):
     number: int
 
 
+class _Begun(NamedTuple):
+    """A connection as the stack took it: when, and its sequence numbers."""
+
+    ts: int
+    rcv_nxt: int
+    copied_seq: int
+    snd_una: int
+
+
 class StackLedger(StreamLedger):
     """The connections of a host's accelerated programs in one repeat."""
 
@@ -72,8 +81,9 @@ class StackLedger(StreamLedger):
         writes, reads = self._by_owner(_WRITE, *places), self._by_owner(_READ, *places)
         for rows in reads.values():
             rows.columns["copied_seq"] = (rows.columns["seq"] + rows.columns["bytes"]) % (1 << 32)
-        sent = self._by_owner(_SENT, "seq", "bytes", "segment", "retransmission", "err_ns")
-        came = self._by_owner(_RECEIVED, "seq", "bytes", "ack", '"window"', "err_ns")
+        segments = "seq", "bytes", "err_ns"
+        sent = self._by_owner(_SENT, *segments, "segment", "retransmission", "tcp_flags")
+        came = self._by_owner(_RECEIVED, *segments, "ack", '"window"')
         begun = self._begun()
         self._sends, self._reads = self._by_thread(writes), self._by_thread(reads)
         self._written_gaps, self._read_gaps = (
@@ -81,10 +91,12 @@ class StackLedger(StreamLedger):
             for found in (writes, reads)
         )
         self._out, self._in = self._merged(sent), self._merged(came)
-        self._received = self._in
+        self._received = self._merged(
+            {owner: _acknowledged(came.get(owner), each) for owner, each in begun.items()}
+        )
         self._ready = self._merged(
             {
-                owner: _completed(rows, reads.get(owner), *begun[owner])
+                owner: _completed(rows, reads.get(owner), begun[owner])
                 for owner, rows in came.items()
                 if owner in begun
             }
@@ -125,21 +137,19 @@ class StackLedger(StreamLedger):
             _Owner(names[key[0]], *key[1:]): _some(rows, np.sort(at)) for key, at in groups(keys)
         }
 
-    def _begun(self) -> dict[_Owner, tuple[int, int]]:
-        """The sequence numbers of the first byte that each connection was to receive and to read.
-
-        Notes the names of the connections.
-        """
+    def _begun(self) -> dict[_Owner, _Begun]:
+        """What each connection was like when the stack took it. Notes their names."""
+        rows, names = self._table(_TAKEN, "rcv_nxt", "copied_seq", "snd_una")
         run, repeat, host, _ = self._of
-        chosen = "process::VARCHAR, pid, id, local::VARCHAR, remote::VARCHAR, rcv_nxt, copied_seq"
-        rows = rows_of(run, _TAKEN, repeat, host, chosen)
-        begun: dict[_Owner, tuple[int, int]] = {}
-        for process, pid, number, local, remote, *numbers in zip(
-            *(column.to_pylist() for column in rows.columns), strict=True
-        ):
-            owner = _Owner(process, pid, number)
-            self._named[owner] = 0, local, remote
-            begun[owner] = numbers[0], numbers[1]
+        texts = rows_of(run, _TAKEN, repeat, host, "local::VARCHAR, remote::VARCHAR")
+        begun = {}
+        ends_of = zip(*(each.to_pylist() for each in texts.columns), strict=True)
+        for place, ends in enumerate(ends_of):
+            row = rows.row(place)
+            owner = _Owner(names[row["process"]], row["pid"], row["id"])
+            self._named[owner] = 0, *ends
+            numbers = (row[name] for name in _Begun._fields[1:])
+            begun[owner] = _Begun(int(rows.ts[place]), *numbers)
         return begun
 
     def _merged(self, found: Mapping[_Owner, Rows]) -> dict[Connection, Rows]:
@@ -208,7 +218,7 @@ class StackLedger(StreamLedger):
 
     def _resent_by(self, here: Connection, seq: int, first: int, gone: int) -> str:
         del seq
-        timers, received = self._timers.get(here), self._received.get(here)
+        timers, received = self._timers.get(here), self._received[here]
         kinds = timers.columns["timer"][timers.since(first) : timers.upto(gone)] if timers else ()
         row = len(kinds) - 1
         while row >= 0 and kinds[row] not in (_TIME_OUT, _PROBE):
@@ -218,22 +228,17 @@ class StackLedger(StreamLedger):
         since = first
         if row >= 0 and timers:
             since = int(timers.ts[timers.since(first) + row])
-        came = received is not None and received.upto(gone) > received.since(since)
-        if came:
+        if received.upto(gone) > received.since(since):
             return " (fast retransmission)"
         return " (tail loss probe)" if row >= 0 else ""
 
     def _kept(self, way: Way, hop: Hop, segment: tuple[int, int], at: Held) -> str:
         near = way.ends[0]
-        waits = self._waits_for(near, segment[1], at.start)
-        received = self._received.get(near)
-        first, last = (received.upto(each) if received else 0 for each in (at.start, at.end))
-        if received is None or first == last:
-            timers = self._timers.get(near)
-            expired = slice(timers.upto(at.start), timers.upto(at.end)) if timers else slice(0)
-            if timers and (timers.columns["timer"][expired] == _PERSIST).any():
-                return FULL_WINDOW
-            return UNTOLD if waits is None else UNTIL_MORE
+        waits = self._waits_for(near, hop.sender, segment, at.start)
+        received = self._received[near]
+        first, last = received.upto(at.start), received.upto(at.end)
+        if first == last:
+            return self._kept_without_answer(near, hop.sender, at, is_small=waits is not None)
         ack, window = received.columns["ack"], received.columns["window"]
         before = max(first - 1, 0)
         if (window[before : last - 1] == 0).any():
@@ -242,11 +247,21 @@ class StackLedger(StreamLedger):
         if waits is not None and after(ack[last - 1], waits) >= 0:
             why = self._nagle(way, released, at)
             return why + TOOK_LATE if self._took_late(way, released, at, hop.apart) else why
-        if first == 0:
-            return UNTOLD
         if after(ack[last - 1], ack[before]) <= 0:
-            return FULL_WINDOW if window[last - 1] > window[before] else UNTOLD
+            return FULL_WINDOW if window[last - 1] > window[before] >= 0 else UNTOLD
         return FULL_WINDOWS if self._under_way(near, int(ack[before]), at.start) else UNTOLD
+
+    def _kept_without_answer(
+        self, near: Connection, sender: int, at: Held, *, is_small: bool
+    ) -> str:
+        """The same, where nothing came from the other end meanwhile."""
+        timers = self._timers.get(near)
+        expired = slice(timers.upto(at.start), timers.upto(at.end)) if timers else slice(0)
+        if timers and (timers.columns["timer"][expired] == _PERSIST).any():
+            return FULL_WINDOW
+        sends = self._sends[sender, near]
+        has_written = sends.upto(at.end) > sends.upto(at.start)
+        return UNTIL_MORE if is_small and has_written else UNTOLD
 
     def _took_late(self, way: Way, released: int, at: Held, apart: int) -> bool:
         """Whether an acknowledgement was on its way, or lay at the sender, for most of a time."""
@@ -261,14 +276,22 @@ class StackLedger(StreamLedger):
         rows = slice(out.since(at - EARLIER_NS), out.upto(at))
         return bool((after(out.columns["seq"][rows] + out.columns["bytes"][rows], ack) > 0).any())
 
-    def _waits_for(self, here: Connection, count: int, at: int) -> int | None:
+    def _waits_for(
+        self, here: Connection, sender: int, segment: tuple[int, int], at: int
+    ) -> int | None:
         """The byte up to which an acknowledgement has to come before a segment may go.
 
         By Nagle's algorithm a small one waits for small ones. None: it need not wait.
         """
+        sends = self._sends[sender, here]
+        row = sends.upto(at) - 1
+        unsent = segment[1]
+        if row >= 0:
+            written = sends.columns["seq"][row] + sends.columns["bytes"][row]
+            unsent = int(after(written, segment[0]))
         small = self._smalls(here)
         upto = small.upto(at)
-        is_small = count < self._largest(here)
+        is_small = unsent < self._largest(here)
         if upto == 0 or not is_small or small.columns["beyond"][:upto].any():
             return None
         last = int(small.columns["end"][upto - 1])
@@ -276,9 +299,9 @@ class StackLedger(StreamLedger):
 
     def _is_open(self, here: Connection, end: int, at: int) -> bool:
         """Whether bytes up to one are not acknowledged at an instant."""
-        received = self._received.get(here)
-        row = received.upto(at) - 1 if received else -1
-        return received is None or row < 0 or bool(after(end, received.columns["ack"][row]) > 0)
+        received = self._received[here]
+        row = max(received.upto(at) - 1, 0)
+        return bool(after(end, received.columns["ack"][row]) > 0)
 
     def _sizes(self, here: Connection) -> Integers:
         """The bytes in the last segment of each train."""
@@ -358,21 +381,33 @@ def _in_gap(gaps: Mapping[Connection, Rows], here: Connection, since: int, until
     return rows is not None and bool(((rows.ts >= since) & (rows.columns["since"] <= until)).any())
 
 
-def _completed(came: Rows, reads: Rows | None, begun: int, copied: int) -> Rows:
+def _acknowledged(came: Rows | None, begun: _Begun) -> Rows:
+    """The acknowledgements of a connection, the first of which is that of its beginning.
+
+    The window of that is not known: -1.
+    """
+    first = Rows(np.array([begun.ts]), {"ack": np.array([begun.snd_una]), "window": np.array([-1])})
+    if came is None:
+        return first
+    columns = {name: np.concatenate((of, came.columns[name])) for name, of in first.columns.items()}
+    return Rows(np.concatenate((first.ts, came.ts)), columns)
+
+
+def _completed(came: Rows, reads: Rows | None, begun: _Begun) -> Rows:
     """The byte up to which a connection had all, after each segment that came.
 
-    ``begun``: until then it had all when the stack took it, and ``copied`` was to be read next.
     What was read had come: an event of a segment may be lost.
     """
     seq, count = came.columns["seq"], came.columns["bytes"]
     # Places in the stream: it may have more bytes than there are numbers.
-    steps = after(seq, np.concatenate(([begun], seq[:-1])))
+    steps = after(seq, np.concatenate(([begun.rcv_nxt], seq[:-1])))
     first = np.cumsum(steps)
-    read_at, read_upto = [], []
+    read_at: list[int] = []
+    read_upto: list[int] = []
     if reads is not None:
         read_at = reads.ts.tolist()
-        read_upto = reads.columns["offset"] + reads.columns["bytes"] + after(copied, begun)
-        read_upto = read_upto.tolist()
+        upto_in_stream = reads.columns["offset"] + reads.columns["bytes"]
+        read_upto = (upto_in_stream + after(begun.copied_seq, begun.rcv_nxt)).tolist()
     waiting: list[tuple[int, int]] = []
     found, upto, read = [], 0, 0
     for ts, begin, size in zip(came.ts.tolist(), first.tolist(), count.tolist(), strict=True):
@@ -385,4 +420,4 @@ def _completed(came: Rows, reads: Rows | None, begun: int, copied: int) -> Rows:
         while waiting and waiting[0][0] <= upto:
             upto = max(upto, waiting.pop(0)[1])
         found.append(upto)
-    return Rows(came.ts, {"rcv_nxt": (np.array(found, np.int64) + begun) % (1 << 32)})
+    return Rows(came.ts, {"rcv_nxt": (np.array(found, np.int64) + begun.rcv_nxt) % (1 << 32)})

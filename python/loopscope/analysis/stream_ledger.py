@@ -65,8 +65,7 @@ class StreamLedger(ABC):
     """The name of what transfers them."""
 
     def __init__(self) -> None:
-        # Of threads' calls: first byte and length of what was written; the byte up to which a
-        # thread has read.
+        # What threads' calls wrote, by first byte and length; the byte up to which each has read.
         self._sends: dict[tuple[int, Connection], Rows] = {}
         self._reads: dict[tuple[int, Connection], Rows] = {}
         # The byte up to which a connection has all.

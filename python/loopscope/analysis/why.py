@@ -22,7 +22,12 @@ from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links, routers
 from loopscope.analysis.message_packets import WhyCall, WhyPacket
 from loopscope.analysis.network import Network
-from loopscope.analysis.network_path import between_kernels, over_link, over_network
+from loopscope.analysis.network_path import (
+    between_kernels,
+    is_passage_of,
+    over_link,
+    over_network,
+)
 from loopscope.analysis.places import Place, read_places
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.recorded_kernels import NoSchedulerError, has_events, hosts_of
@@ -206,7 +211,12 @@ class _Explained:
         if carried is not None and link in self._links.links:
             # On the receiver's time line, as the stamps of links are.
             of_link = repeat, link, carried, end - length - err, carried.came + err
-            passage = self._link_packets.passage(*of_link) or passage
+            found = self._link_packets.passage(*of_link)
+            sent = carried.sent - begin + end - length
+            if not found and passage and not is_passage_of(carried, passage, sent, err):
+                # That of another packet with the message's number.
+                passage = None
+            passage = found or passage
         unknown_link = self._untold(link, passage)
         near: list[Part] = []
         if here and sender is not None and passage and length > 0:
