@@ -15,12 +15,13 @@ from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path
 from test_why import drawn_events
 
 from loopscope.analysis.causes import Causes
-from loopscope.analysis.critical_path import Part, between_kernels, over_link
+from loopscope.analysis.critical_path import Part
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernel_causes import fitted
 from loopscope.analysis.ledger import TCP, Carried, Mark
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.messages import read_messages
+from loopscope.analysis.network_path import between_kernels, over_link
 from loopscope.analysis.scheduling import IDLE
 from loopscope.timeline import open_run
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from kernel_tables import PREEMPTED, SLEEPS, Kernel
 
-from loopscope.analysis.critical_path import Part, over_link, over_network
+from loopscope.analysis.critical_path import Part
 from loopscope.analysis.hop_decomposition import Passage
 from loopscope.analysis.ledger import TCP, Carried, Held, Mark
+from loopscope.analysis.network_path import over_link, over_network
 from loopscope.analysis.scheduling import IDLE, Scheduling
 
 SENDER, RECEIVER, ROUTER = 10, 20, 50

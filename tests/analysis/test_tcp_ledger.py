@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import over_network
 from loopscope.analysis.ledger import TCP, Carried, Handed, Held, Hop, Mark, Packet
+from loopscope.analysis.network_path import over_network
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.tcp_ledger import TcpLedger
 

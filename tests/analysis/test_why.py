@@ -13,13 +13,12 @@ from kernel_tables import IN_SOFTIRQ, KSOFTIRQD, PREEMPTED, SLEEPS, Kernel
 from loopscope.analysis.critical_path import (
     PARTS,
     RECEIVED,
-    SENT,
     Part,
     during_sleep,
-    over_link,
     split,
 )
 from loopscope.analysis.hop_decomposition import Passage
+from loopscope.analysis.network_path import SENT, over_link
 from loopscope.analysis.scheduling import IDLE, LOST, Scheduling
 from loopscope.report.cause_chart import COLOURS
 from loopscope.timeline.loss import KernelGap

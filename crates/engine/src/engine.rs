@@ -199,7 +199,7 @@ impl<O: Observe> Engine<O> {
         self.connections.get(id)
     }
 
-    /// Who learns what passes.
+    /// What learns of segments and timers.
     pub fn observer(&self) -> &O {
         &self.observer
     }

@@ -64,7 +64,7 @@ int main(int words, char **given) {
     if (words < 5) return 2;
     word = given;
     count = atoi(word[3]);
-    /* Whose core the program's events go to; "nobody's" where it is linked into the program. */
+    /* The core that the program's events go to; "nobody's" where it is linked into the program. */
     void *event = dlsym(RTLD_DEFAULT, "loopscope_event");
     Dl_info info = {.dli_fname = "nobody's"};
     if (event && !dladdr(event, &info)) die("dladdr");

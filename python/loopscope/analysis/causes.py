@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.critical_path import RECEIVED, SENT, serves_interrupts
+from loopscope.analysis.critical_path import RECEIVED, serves_interrupts
+from loopscope.analysis.network_path import SENT
 from loopscope.analysis.scheduling import IDLE
 
 if TYPE_CHECKING:

@@ -163,7 +163,7 @@ def datagrams(run: Run, messages: Messages) -> PathDatagrams:
     """The times by packet and by message of a path. Raises NothingRecordedError and RunError."""
     _check_recorded(run)
     kernels = RecordedKernels(run)
-    network = Network(run, kernels.name_of)
+    network = Network(run, kernels)
     whole = messages.intervals(*messages.path.loop)
     hops = [_hop(run, messages, hop, kernels, network) for hop in between_hosts(messages.path)]
     return PathDatagrams(messages.path.name, Times.of(whole.length, whole.err), tuple(hops))
@@ -173,7 +173,7 @@ def followed(run: Run, messages: Messages, hop: tuple[int, int]) -> Followed:
     """The packets of a hop. Raises NothingRecordedError and RunError."""
     _check_recorded(run)
     kernels = RecordedKernels(run)
-    return _followed(run, messages, hop, kernels, Network(run, kernels.name_of))
+    return _followed(run, messages, hop, kernels, Network(run, kernels))
 
 
 def _hop(

@@ -221,6 +221,14 @@ class Traffic(NamedTuple):
         return tuple(sorted(found))
 
 
+class Taker(NamedTuple):
+    """A thread of a program with a TCP of its own, which takes a segment."""
+
+    tid: int
+    woken: int | None
+    """When it last went on after a sleep in its TCP; None: that is not told."""
+
+
 @dataclass(frozen=True)
 class Carried:
     """A message's way through the network's code; instants are ns.
@@ -230,7 +238,7 @@ class Carried:
     """
 
     protocol: str
-    """TCP or UDP."""
+    """TCP, user-mode TCP or UDP."""
     given: int
     """When its thread began to give away the last of its bytes."""
     sent: int
@@ -250,6 +258,8 @@ class Carried:
     """What all of its bytes are known by, of TCP."""
     traffic: Traffic | None = None
     """The packets that it was in, if they were asked for; none of those that were lost came."""
+    taker: Taker | None = None
+    """The thread of the receiver's program that took that packet; None: the kernel did."""
 
 
 def after(seq: Any, other: Any) -> Any:

@@ -1,34 +1,39 @@
-"""The ledgers of a run's kernels: what their network code did with messages."""
+"""The ledgers of a run: what its kernels' network code did with messages, and programs' own TCP."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from loopscope.analysis import item_ledger
+from loopscope.analysis.stack_ledger import StackLedger
 from loopscope.analysis.tcp_ledger import TcpLedger
 from loopscope.analysis.udp_ledger import Drop, UdpLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from loopscope.analysis.ledger import Carried, Hop, Sending, Traffic
+    from loopscope.analysis.recorded_kernels import RecordedKernels
+    from loopscope.analysis.stream_ledger import StreamLedger
     from loopscope.timeline import Run
 
 
 class Network:
     """The ledgers of all kernels in all repeats, each read once."""
 
-    def __init__(self, run: Run, kernel_of: Callable[[int, str], str]) -> None:
-        """``kernel_of``: the name of a host's kernel in a repeat."""
+    def __init__(self, run: Run, kernels: RecordedKernels) -> None:
         self._run = run
-        self._kernel_of = kernel_of
+        self._kernels = kernels
+        self._kernel_of = kernels.name_of
+        self._has_stack = StackLedger.recorded(run)
+        self._stacks: dict[tuple[int, str], StackLedger | None] = {}
         self._has_tcp, self._has_udp = TcpLedger.recorded(run), UdpLedger.recorded(run)
         self._tcp: dict[tuple[int, str], TcpLedger] = {}
         self._udp: dict[tuple[int, str], UdpLedger] = {}
 
     @staticmethod
     def recorded(run: Run) -> bool:
-        """Whether a run has packets of a protocol."""
+        """Whether a run has packets of a protocol of its kernels."""
         return TcpLedger.recorded(run) or UdpLedger.recorded(run)
 
     @staticmethod
@@ -47,15 +52,20 @@ class Network:
         ``packets``: with those that it was in. None where it is not known. Raises `RunError`.
         """
         tcp, udp, hop = self._of(repeat, hosts, hop)
-        found = tcp and tcp[0].carried(hop, tcp[1], packets=packets)
-        if found or not udp:
-            return found
+        for here, there in self._streams(repeat, hosts, tcp):
+            if found := here.carried(hop, there, packets=packets):
+                return found
+        if not udp:
+            return None
         if hop.sendings is not None:
             return item_ledger.carried(hop, *udp, packets=packets)
         return udp[0].carried(hop, udp[1], packets=packets)
 
     def traffic(self, repeat: int, hosts: tuple[str, str], hop: Hop) -> Traffic | None:
-        """The packets of the message that `carried` follows. Raises `RunError`."""
+        """The packets of the message that `carried` follows, without those of programs' own TCP.
+
+        Raises `RunError`.
+        """
         tcp, udp, hop = self._of(repeat, hosts, hop)
         found = tcp and tcp[0].traffic(hop, tcp[1])
         if found or not udp:
@@ -63,6 +73,25 @@ class Network:
         if hop.sendings is not None:
             return item_ledger.traffic(hop, *udp)
         return udp[0].traffic(hop, udp[1])
+
+    def _streams(
+        self, repeat: int, hosts: tuple[str, str], tcp: tuple[TcpLedger, TcpLedger] | None
+    ) -> Iterator[tuple[StreamLedger, StreamLedger]]:
+        """The ledgers of a connection's ends, each of which may be a program's or a kernel's."""
+        of_kernels = tcp or (None, None)
+        if self._has_stack:
+            stacks = [self._stack_of(repeat, host) for host in hosts]
+            yield from (
+                (here, there)
+                for here, there in (
+                    (stacks[0], stacks[1]),
+                    (stacks[0], of_kernels[1]),
+                    (of_kernels[0], stacks[1]),
+                )
+                if here is not None and there is not None
+            )
+        if tcp is not None:
+            yield tcp
 
     def _of(
         self, repeat: int, hosts: tuple[str, str], hop: Hop
@@ -92,6 +121,15 @@ class Network:
         if sendings is not None:
             return item_ledger.dropped(sendings, here, there)
         return here.dropped(sender, *within, there)
+
+    def _stack_of(self, repeat: int, host: str) -> StackLedger | None:
+        """None: the host's kernel was not recorded, by whose time the events are asked for."""
+        key = repeat, host
+        if key not in self._stacks:
+            kernel = self._kernels.of(*key)
+            found = None if kernel is None else StackLedger(self._run, *key, kernel.times_of)
+            self._stacks[key] = found
+        return self._stacks[key]
 
     def _tcp_of(self, repeat: int, kernel: str) -> TcpLedger:
         if (repeat, kernel) not in self._tcp:

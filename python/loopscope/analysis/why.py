@@ -11,15 +11,7 @@ import numpy as np
 
 from loopscope.analysis import counted, message_packets
 from loopscope.analysis.counted_tcp import Connections
-from loopscope.analysis.critical_path import (
-    Part,
-    between_kernels,
-    mostly_unknown,
-    over_link,
-    over_network,
-    prefixed,
-    split,
-)
+from loopscope.analysis.critical_path import Part, mostly_unknown, prefixed, split
 from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
 from loopscope.analysis.hop_decomposition import Link, LinkEvents, Passage
 from loopscope.analysis.item_datagrams import ItemDatagrams
@@ -30,6 +22,12 @@ from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links, routers
 from loopscope.analysis.message_packets import WhyCall, WhyPacket
 from loopscope.analysis.network import Network
+from loopscope.analysis.network_path import (
+    between_kernels,
+    is_passage_of,
+    over_link,
+    over_network,
+)
 from loopscope.analysis.places import Place, read_places
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.recorded_kernels import NoSchedulerError, has_events, hosts_of
@@ -137,7 +135,7 @@ class _Explained:
         self._links = LinkEvents(run, found, experiment)
         self._routers = routers(run)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
-        self._network = Network(run, self._kernels.name_of)
+        self._network = Network(run, self._kernels)
         self._item_datagrams = ItemDatagrams(run)
         self._losses = Losses(experiment, messages, self._network, self._links)
         self._counted = hosts_of(run, counted.TABLE)
@@ -213,7 +211,12 @@ class _Explained:
         if carried is not None and link in self._links.links:
             # On the receiver's time line, as the stamps of links are.
             of_link = repeat, link, carried, end - length - err, carried.came + err
-            passage = self._link_packets.passage(*of_link) or passage
+            found = self._link_packets.passage(*of_link)
+            sent = carried.sent - begin + end - length
+            if not found and passage and not is_passage_of(carried, passage, sent, err):
+                # That of another packet with the message's number.
+                passage = None
+            passage = found or passage
         unknown_link = self._untold(link, passage)
         near: list[Part] = []
         if here and sender is not None and passage and length > 0:
@@ -222,7 +225,9 @@ class _Explained:
             parts = split(scheduling, sender, begin, receiver, end)
             if unknown_link and begin < end:
                 parts = prefixed(parts, unknown_link)
-            if carried is not None and (carried.held or mostly_unknown(parts)):
+            # What a thread did that looks for segments does not tell what kept one.
+            of_stack = carried is not None and carried.taker is not None
+            if carried is not None and (of_stack or carried.held or mostly_unknown(parts)):
                 parts = over_network(
                     scheduling, sender, begin, carried, receiver, end, unknown_link
                 )
