@@ -146,7 +146,7 @@ def test_a_segment_that_more_bytes_made_full_enough(base: int) -> None:
 
 @BASES
 def test_a_program_without_nagle_is_not_said_to_have_waited_for_it(base: int) -> None:
-    """Of small segments that were sent before, one waited for no acknowledgement."""
+    """With TCP_NODELAY no small segment waits for an acknowledgement."""
     run = StackRun(base)
     near, far = run.pair()
     for number in range(3):

@@ -234,7 +234,7 @@ fn user_of(socket: &OwnedFd) -> String {
     let port = SockRef::from(socket).local_addr().unwrap().as_socket().unwrap().port();
     let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let mut lines = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    // Of established ones. The eighth word is the user.
+    // Established ones only. The eighth word is the user.
     let is_it = |words: &Vec<&str>| words[1].ends_with(&format!(":{port:04X}")) && words[3] == "01";
     lines.find(is_it).expect("it is there")[7].to_owned()
 }
