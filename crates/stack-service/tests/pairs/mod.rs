@@ -31,7 +31,7 @@ pub struct Pair {
     pub listener: TcpListener,
 }
 
-/// Which end connects, and by which family.
+/// The end that connects, and the family of its addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub accepts: bool,
