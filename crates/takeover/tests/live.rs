@@ -2,6 +2,7 @@
 //! device of a network namespace. Needs root.
 
 mod keys;
+mod namespace;
 #[path = "../../stack/tests/program/mod.rs"]
 mod program;
 #[path = "../../../tests/skip.rs"]
@@ -10,36 +11,20 @@ mod skip;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use loopscope_stack::packet::{Checksums, MOST_HEADERS, Written, parse, write};
 use loopscope_stack::{Algorithm, Config, Connection};
 use loopscope_takeover::{Frozen, Kept, Refusal, Taken, TakeoverError};
+use namespace::in_namespace;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::geteuid;
 use program::Program;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 const MARK: u32 = 0x19;
 const ETH_P_IP: u16 = 0x0800;
 const IPPROTO_RAW: i32 = 255;
-
-/// Runs in a network namespace of its own, which ends with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if !geteuid().is_root() {
-        return skip::skipped("a network namespace needs root");
-    }
-    let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made");
-        let up = ["link", "set", "lo", "up", "mtu", "1500"];
-        assert!(Command::new("ip").args(up).status().expect("ip runs").success());
-        test();
-    });
-    thread.join().expect("the test did not fail");
-}
 
 /// Both ends of a connection: the one that connected, and the one that was accepted.
 fn connected() -> (TcpStream, TcpStream) {

@@ -2,36 +2,22 @@
 //! network namespace. Needs root.
 
 mod headers;
+mod namespace;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
 use std::time::Duration;
 
 use loopscope_takeover::{Frozen, Kept, Successor, Taken};
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::{Uid, fchown, geteuid};
+use namespace::in_namespace;
+use nix::unistd::{Uid, fchown};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 const MARK: u32 = 0x19;
 const IPPROTO_RAW: i32 = 255;
-
-/// Runs in a network namespace of its own, which ends with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if !geteuid().is_root() {
-        return skip::skipped("a network namespace needs root");
-    }
-    let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made");
-        let up = ["link", "set", "lo", "up", "mtu", "1500"];
-        assert!(Command::new("ip").args(up).status().expect("ip runs").success());
-        test();
-    });
-    thread.join().expect("the test did not fail");
-}
 
 /// The ends of a connection, the first of which was accepted. The listener goes on.
 fn connected(listens: IpAddr, to: IpAddr) -> (TcpListener, [TcpStream; 2]) {

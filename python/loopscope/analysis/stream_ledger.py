@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from loopscope.analysis.ledger import (
+    IN_QUEUE,
     TCP,
     Carried,
     Handed,
@@ -122,8 +123,9 @@ class StreamLedger(ABC):
         return gone, by, False
 
     def _in_queue(self, here: Connection, at: int) -> str:
-        """What a segment waited for in the queue of its device."""
-        raise NotImplementedError
+        """What a segment waited for that was in the queue of its device."""
+        del here, at
+        return IN_QUEUE
 
     def _told_of(
         self, sends: Rows, hop: Hop, near: Connection, upto: int

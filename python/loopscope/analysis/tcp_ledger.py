@@ -152,7 +152,7 @@ class TcpLedger(StreamLedger):
         last = -1 if rows is None else rows.upto(at) - 1
         if rows is not None and last >= 0 and rows.columns["pacing"][last] == _PACED_BY_QUEUE:
             return f"{IN_QUEUE}, which paces it"
-        return IN_QUEUE
+        return super()._in_queue(here, at)
 
     def _resent_by(self, here: Connection, seq: int, first: int, gone: int) -> str:
         """What made TCP send again, in brackets; empty where no event tells."""
