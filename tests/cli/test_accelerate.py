@@ -528,7 +528,7 @@ def test_the_table_has_each_socket_and_what_is_missing() -> None:
     many = [SOCKET] * 299 + [SOCKET | {"open": True}]
     *_, last, killed = table_of(Explained(many, 0), "SIGKILL")
     assert last == "… and 100 more; --json lists all"
-    assert killed == "the program was ended by SIGKILL; 1 sockets were open then"
+    assert killed == "the program was ended by SIGKILL; sockets that were open then: 1"
 
 
 def test_lines_of_all_processes_are_read_and_nothing_is_left() -> None:

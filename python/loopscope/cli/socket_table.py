@@ -69,7 +69,7 @@ def table_of(explained: Explained, ended_by: str | None) -> Iterator[str]:
     if explained.unreadable:
         yield f"{explained.unreadable} lines of the library cannot be read"
     if ended_by is not None:
-        yield f"the program was ended by {ended_by}; {explained.open} sockets were open then"
+        yield f"the program was ended by {ended_by}; sockets that were open then: {explained.open}"
     elif not sockets:
         yield "the program has made no TCP socket, or the library was not loaded into it"
 

@@ -115,7 +115,7 @@ def _why(explained: socket_lines.Explained) -> str:
         if isinstance(why := socket.get("why"), str):
             reasons[why] = reasons.get(why, 0) + 1
     why = max(reasons, key=reasons.__getitem__, default="its sockets had no connection")
-    return f"{why} (of {len(explained.sockets)} sockets)"
+    return f"{why} (TCP sockets: {len(explained.sockets)})"
 
 
 def check_hosts(experiment: Experiment, hosts: Mapping[str, Host]) -> None:
