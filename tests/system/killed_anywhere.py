@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,14 @@ def snapshot(directory: Path) -> dict[str, Any]:
         "sysctls": sysctls(),
         "interrupts": contents(Path("/proc/irq").glob("*/smp_affinity")),
         "processes": processes(),
-        "files": [str(path) for place in places for path in sorted(Path(place).rglob("*"))],
+        "files": sorted(path for place in places for path in below(place)),
     }
+
+
+def below(folder: str | Path) -> Iterator[str]:
+    """All files and folders in a folder, also where some are being removed meanwhile."""
+    for at, folders, files in os.walk(folder):
+        yield from (os.path.join(at, name) for name in folders + files)
 
 
 def contents(paths: Any) -> dict[str, str]:

@@ -232,9 +232,11 @@ fn when_the_service_is_killed_the_kernel_goes_on() {
             let mut program = others.program(&killable.path, seed, &path);
             let mut there = others.accept(&mut program).expect("it has not ended");
             let mut found = Vec::<u8>::new();
-            // It takes a millisecond to have the connection taken over.
-            let latest = if rng.bool() { 2000 } else { 20_000 };
-            let killed_at = Instant::now() + Duration::from_micros(rng.u64(0..latest));
+            // Before the connection is taken over, about meanwhile, or after it: to take it over
+            // takes one millisecond, or twenty.
+            let (is_after, latest) =
+                [(false, 2000), (false, 20_000), (true, 20_000)][rng.usize(0..3)];
+            let after = Duration::from_micros(rng.u64(0..latest));
             let mut talk = |there: &mut TcpStream, rng: &mut Rng| {
                 let mut next = vec![0; rng.usize(1..50_000)];
                 match there.read(&mut next) {
@@ -248,7 +250,13 @@ fn when_the_service_is_killed_the_kernel_goes_on() {
                     }
                 }
             };
-            while Instant::now() < killed_at {
+            let begin = Instant::now();
+            while is_after && !was_taken(&file) {
+                assert!(!talk(&mut there, &mut rng), "seed {seed}: it ends before");
+                assert!(begin.elapsed() < PATIENCE, "seed {seed}: it is not taken over");
+            }
+            let begin = Instant::now();
+            while begin.elapsed() < after {
                 assert!(!talk(&mut there, &mut rng), "seed {seed}: it ends before");
             }
             killable.kill();
