@@ -148,7 +148,7 @@ INLINE int is_too_big(const u8 *icmp, const u8 *end, int is_ipv6, struct flow *f
     return flow_of(icmp + ICMP_HEADER, end, is_ipv6, flow, &length, 1) != 0;
 }
 
-SECTION("xdp") int divert(struct xdp_md *context) {
+INLINE int divert(struct xdp_md *context) {
     const u8 *frame = (void *)(long)context->data, *end = (void *)(long)context->data_end;
     struct flow flow = {}, dropped = {};
     u32 length = 0, payload = 0;
@@ -175,6 +175,15 @@ SECTION("xdp") int divert(struct xdp_md *context) {
     __sync_fetch_and_add(&found->packets, 1);
     __sync_fetch_and_add(&found->payload, payload);
     return redirect_map(&ends, found->near, XDP_DROP);
+}
+
+SECTION("xdp") int divert_small(struct xdp_md *context) {
+    return divert(context);
+}
+
+// The same for packets of which only the first part is at hand: it has the headers.
+SECTION("xdp.frags") int divert_large(struct xdp_md *context) {
+    return divert(context);
 }
 
 // The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at:

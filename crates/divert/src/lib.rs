@@ -125,6 +125,8 @@ pub struct Diversion {
     of_sockets: SkStorage<MapData, [u8; KEY]>,
     ends: DevMapHash<MapData>,
     devices: BTreeMap<u32, Attached>,
+    /// The program that looks at what comes.
+    looks: &'static str,
 }
 
 /// A device whose flows may be diverted: its address of Ethernet, and the program on it.
@@ -148,8 +150,10 @@ impl fmt::Debug for Diversion {
 }
 
 impl Diversion {
-    /// Loads the programs, for the devices of the network namespace of this thread.
-    pub fn load() -> Result<Diversion, DivertError> {
+    /// Loads the programs, for the devices of the network namespace of this thread. `large`: devices
+    /// may have an MTU for which their driver needs several buffers a packet, and the far ends of
+    /// pairs take such packets.
+    pub fn load(large: bool) -> Result<Diversion, DivertError> {
         if OBJECT.is_empty() {
             return Err(DivertError::NotBuilt);
         }
@@ -161,29 +165,31 @@ impl Diversion {
             gone.attach().map(drop)
         };
         watch(&mut ebpf).map_err(DivertError::Watch)?;
+        let looks = if large { "divert_large" } else { "divert_small" };
         let load = |ebpf: &mut Ebpf| {
-            program::<Xdp>(ebpf, "divert")?.load()?;
+            program::<Xdp>(ebpf, looks)?.load()?;
             program::<SchedClassifier>(ebpf, "leave")?.load()
         };
         load(&mut ebpf).map_err(EbpfError::from)?;
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (flows, ends) = (map("flows").try_into()?, map("ends").try_into()?);
         let of_sockets = map("of_sockets").try_into()?;
-        Ok(Diversion { ebpf, flows, of_sockets, ends, devices: BTreeMap::new() })
+        Ok(Diversion { ebpf, flows, of_sockets, ends, devices: BTreeMap::new(), looks })
     }
 
     /// Puts the program on a device that looks at what comes, if it is not there yet. No flow is
     /// diverted yet.
     ///
-    /// Where the device has another XDP program already, it is refused. A veth device loses its
-    /// segmentation offload, as the kernel has it for programs that take no fragments.
+    /// Where the device has another XDP program already, it is refused. A veth device takes the
+    /// segmentation offload from its other end, also where packets may be in several buffers.
     pub fn attach(&mut self, device: &Device) -> Result<(), DivertError> {
         if self.devices.contains_key(&device.index) {
             return Ok(());
         }
         let address = address_of(&device.name)?;
+        let looks = self.looks;
         let attach = |ebpf: &mut Ebpf| {
-            program::<Xdp>(ebpf, "divert")?.attach_to_if_index(device.index, XdpMode::Driver)
+            program::<Xdp>(ebpf, looks)?.attach_to_if_index(device.index, XdpMode::Driver)
         };
         let link = attach(&mut self.ebpf).map_err(|source| error(device, source))?;
         self.devices.insert(device.index, Attached { address, link });
@@ -193,7 +199,8 @@ impl Diversion {
     /// Takes the program off a device.
     pub fn detach(&mut self, device: &Device) -> Result<(), DivertError> {
         let Some(Attached { link, .. }) = self.devices.remove(&device.index) else { return Ok(()) };
-        let detach = |ebpf: &mut Ebpf| program::<Xdp>(ebpf, "divert")?.detach(link);
+        let looks = self.looks;
+        let detach = |ebpf: &mut Ebpf| program::<Xdp>(ebpf, looks)?.detach(link);
         detach(&mut self.ebpf).map_err(|source| error(device, source))
     }
 

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use loopscope_frames::{Bound, Inlet, Layout, Offload, Socket, Train};
 use loopscope_stack::icmp::TooBig;
-use loopscope_stack::packet::{
-    CHECKSUM, Checksums, Flow, MOST_HEADERS, Written, parse, set_checksum, write,
-};
+use loopscope_stack::packet::{CHECKSUM, Checksums, Flow, Written, parse, set_checksum, write};
 use loopscope_stack::{Config, Connection, Connections, End, Id, Leaving};
 use loopscope_unix_lines as lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +24,8 @@ use crate::wire::{Answer, Request};
 const ETHERNET: usize = 14;
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
+/// Bytes of the largest packet of IP, without those that need an option for it (RFC 2675).
+const LARGEST: usize = 65_535;
 /// Frames that are taken from the ring before something is sent.
 const BATCH: usize = 64;
 /// To give a connection back takes less than a millisecond, and half a second for 4 GB.
@@ -111,7 +111,7 @@ impl<O: Observe> Engine<O> {
             socket,
             room: room as usize,
             inlet: Inlet::of(tap, inlet),
-            frame: vec![0; ETHERNET + MOST_HEADERS + TRAIN],
+            frame: vec![0; ETHERNET + LARGEST],
         };
         Ok(Engine {
             stream,
@@ -441,7 +441,8 @@ fn wait_until(done: impl Fn() -> bool) -> Result<(), EngineError> {
 
 /// Gives the kernel a packet that came, as if it came now.
 fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()> {
-    let frame = &mut frame[..ETHERNET + packet.len()];
+    // Of a larger one the header does not tell the length.
+    let Some(frame) = frame.get_mut(..ETHERNET + packet.len()) else { return Ok(()) };
     frame[ETHERNET..].copy_from_slice(packet);
     // Its sender may have left the checksum to its device.
     if set_checksum(&mut frame[ETHERNET..]).is_err() {

@@ -15,7 +15,7 @@ use std::io;
 use thiserror::Error;
 
 pub use redirect::{Redirect, STAMP, try_out};
-pub use socket::{Bound, LARGEST, Layout, SEND, Socket};
+pub use socket::{Bound, LARGEST, Layout, SEND, Socket, takes_large};
 pub use tap::{Inlet, Offload, Outlet, Train};
 
 /// Why a device has no socket.

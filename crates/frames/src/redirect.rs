@@ -20,6 +20,7 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -104,9 +105,18 @@ impl Redirect {
     /// Has all frames that come to device `index`, of one queue, handed to `socket`. Refused where
     /// the device has an XDP program already.
     pub fn attach(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
+        Redirect::make(index, socket, 0)
+    }
+
+    /// The same, also frames that are in several parts ([`crate::takes_large`]).
+    pub fn attach_large(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
+        Redirect::make(index, socket, BPF_F_XDP_HAS_FRAGS)
+    }
+
+    fn make(index: u32, socket: BorrowedFd<'_>, flags: u32) -> io::Result<Redirect> {
         let map = create_map()?;
         put(&map, socket)?;
-        let program = load(&map)?;
+        let program = load(&map, flags)?;
         #[repr(C)]
         struct Link {
             program: u32,
@@ -123,7 +133,7 @@ impl Redirect {
 
 /// Has the kernel take the program, and puts it on nothing.
 pub fn try_out() -> io::Result<()> {
-    load(&create_map()?).map(drop)
+    load(&create_map()?, 0).map(drop)
 }
 
 fn create_map() -> io::Result<OwnedFd> {
@@ -161,7 +171,7 @@ fn put(map: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<()> {
     bpf(BPF_MAP_UPDATE_ELEM, &element).map(drop)
 }
 
-fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
+fn load(map: &OwnedFd, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Program {
         kind: u32,
@@ -186,7 +196,7 @@ fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
         log_size: 0,
         log: 0,
         kernel_version: 0,
-        flags: 0,
+        flags,
     };
     let program = bpf(BPF_PROG_LOAD, &program)?;
     // SAFETY: just made, and nobody else knows it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
-use loopscope_frames::{Bound, Inlet, Redirect};
+use loopscope_frames::{Bound, Inlet, Redirect, takes_large};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
 use loopscope_stack::packet::Flow;
 use loopscope_takeover::{Successor, flow_of, namespace_of};
@@ -23,8 +23,11 @@ use crate::undo::delete;
 
 /// Packets that come to a frozen socket have it where they come from the program.
 pub(crate) const MARK: u32 = 0x6c73;
-/// Bytes of the largest frame of a device.
+const ETHERNET: usize = 14;
+/// Bytes of the largest frame of a device, where each packet has to fit into one buffer.
 const LARGEST: usize = 1600;
+/// The largest MTU of a device, where they may be in several.
+const LARGEST_MTU: u32 = 65_535;
 /// Frames that a program's ring has room for.
 const ROOM: u32 = 2048;
 
@@ -35,6 +38,8 @@ pub(crate) struct Machine {
     /// The numbers of the last program and of the last connection.
     programs: AtomicU64,
     connections: AtomicU64,
+    /// Whether devices may have an MTU of more than a page.
+    takes_large: bool,
     kernel: Mutex<Kernel>,
 }
 
@@ -76,10 +81,12 @@ impl Machine {
         let namespace = namespace_of(&any).map_err(system(
             "the kernel does not tell the network namespace of a socket (it needs Linux 5.14)",
         ))?;
-        let diversion = Diversion::load()?;
+        let takes_large = takes_large().map_err(system("cannot make an AF_XDP socket"))?;
+        let diversion = Diversion::load(takes_large)?;
         let kernel = Kernel { diversion, used: BTreeMap::new() };
         let (programs, connections) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Machine { namespace, keeper, programs, connections, kernel: Mutex::new(kernel) })
+        let kernel = Mutex::new(kernel);
+        Ok(Machine { namespace, keeper, programs, connections, takes_large, kernel })
     }
 
     /// A number that no other program has.
@@ -106,7 +113,8 @@ impl Machine {
         let namespace = std::fs::File::open("/proc/thread-self/ns/net");
         let namespace: OwnedFd = namespace.map_err(MachineError::Devices)?.into();
         let peer = Peer { name: &far, namespace: namespace.as_fd(), address: None };
-        netlink.make(vec![veth(&near, &peer, None, None)]).map_err(MachineError::Devices)?;
+        let mtu = self.takes_large.then_some(LARGEST_MTU);
+        netlink.make(vec![veth(&near, &peer, mtu, None)]).map_err(MachineError::Devices)?;
         let mut made = Pair(Some(near.clone()));
         let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
         self.keeper.inlet(program, &inlet).map_err(MachineError::Keeper)?;
@@ -121,8 +129,15 @@ impl Machine {
         // From here on what the program sends is looked at.
         let installed = self.kernel().diversion.add(&own)?;
         netlink.make(ready).map_err(MachineError::Devices)?;
-        let bound = Bound::open(far.index, LARGEST, ROOM)?;
-        let redirect = Redirect::attach(far.index, bound.socket.as_fd());
+        let (bound, redirect) = if self.takes_large {
+            let bound = Bound::open_large(far.index, ROOM)?;
+            let redirect = Redirect::attach_large(far.index, bound.socket.as_fd());
+            (bound, redirect)
+        } else {
+            let bound = Bound::open(far.index, LARGEST, ROOM)?;
+            let redirect = Redirect::attach(far.index, bound.socket.as_fd());
+            (bound, redirect)
+        };
         let redirect = redirect.map_err(MachineError::Devices)?;
         made.0 = None;
         let devices = Devices { own, inlet, _redirect: redirect, _installed: installed };
@@ -181,6 +196,15 @@ impl Machine {
         let name = if_indextoname(route.link)
             .map_err(|errno| system("cannot ask for a device's name")(errno.into()))?;
         let device = Device { index: route.link, name: name.to_string_lossy().into_owned() };
+        let links = || Connection::open()?.links();
+        if !self.takes_large
+            && let Some(link) = links().map_err(system("cannot ask for devices"))?.get(&device.name)
+            && link.mtu.is_none_or(|mtu| mtu as usize + ETHERNET > LARGEST)
+        {
+            return Err(refused(
+                "the MTU of its device is larger than 1586, which needs Linux 6.6",
+            ));
+        }
         let kernel = &mut *self.kernel();
         kernel.diversion.attach(&device)?;
         *kernel.used.entry(device.index).or_default() += 1;

@@ -12,8 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use loopscope_engine::{Engine, EngineError};
-use loopscope_stack::{Config, Id};
+use loopscope_engine::{Engine, EngineError, Observe};
+use loopscope_frames::takes_large;
+use loopscope_stack::{Config, Id, Segment};
 use loopscope_stack_service::Status;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
@@ -120,6 +121,59 @@ fn connections_are_taken_over_and_come_back() {
         assert_ne!(devices(), ready);
         drop(serving);
         assert_eq!(devices(), before);
+    });
+}
+
+/// Bytes of data of the largest segment that came.
+#[derive(Debug, Default)]
+struct Largest(usize);
+
+impl Observe for Largest {
+    fn received(&mut self, _id: Id, segment: &Segment<'_>) {
+        self.0 = self.0.max(segment.payload.len());
+    }
+}
+
+#[test]
+fn frames_of_several_chunks_come_whole() {
+    in_thread(|| {
+        if !takes_large().unwrap() {
+            return skip::skipped("frames in several parts need Linux 6.6");
+        }
+        for own in OWN {
+            let machine = network();
+            ip("link set here mtu 9000");
+            machine.run(|| ip("link set there mtu 9000"));
+            let serving = Serving::start();
+            let mut engine = Engine::observed(serving.at(), Largest::default()).unwrap();
+            let mut connection = connect(&machine, own);
+            let id = engine.take(&connection.here, config()).unwrap();
+            let bytes: Vec<u8> = (0..430_000_u32).map(|at| (at >> 7) as u8).collect();
+            let (mut sent, mut found, begin) = (0, Vec::<u8>::new(), Instant::now());
+            while found.len() < 400_000 {
+                sent += connection.there.write(&bytes[sent..400_000]).unwrap_or(0);
+                engine.turn().unwrap();
+                let mut next = [0; 100_000];
+                let count = engine.read(id, &mut next).unwrap().expect("it is the stack's");
+                found.extend(&next[..count]);
+                assert!(begin.elapsed() < PATIENCE, "{} bytes came", found.len());
+            }
+            assert!(engine.observer().0 > 8000, "{:?}", engine.observer());
+            // What waits in the ring goes to the kernel, whole as well: the other end cannot send it
+            // again.
+            connection.there.write_all(&bytes[400_000..]).unwrap();
+            let came = || match &loopscope_stack_service::status(serving.at()).unwrap().1[..] {
+                [Status { payload, .. }] => payload.expect("its socket is open"),
+                other => panic!("{other:?}"),
+            };
+            while came() < 430_000 {
+                assert!(begin.elapsed() < PATIENCE, "{} bytes came", came());
+            }
+            machine.run(|| ip("link set there down"));
+            engine.give_back(id).unwrap().expect("it was the stack's");
+            read_all(&mut connection.here, &bytes[400_000..]);
+            assert_eq!(found, bytes[..400_000]);
+        }
     });
 }
 
