@@ -441,7 +441,7 @@ fn wait_until(done: impl Fn() -> bool) -> Result<(), EngineError> {
 
 /// Gives the kernel a packet that came, as if it came now.
 fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()> {
-    // Of a larger one the header does not tell the length.
+    // A larger one has no length in its header.
     let Some(frame) = frame.get_mut(..ETHERNET + packet.len()) else { return Ok(()) };
     frame[ETHERNET..].copy_from_slice(packet);
     // Its sender may have left the checksum to its device.
