@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
 use loopscope_frames::{Bound, Inlet, Redirect};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
-use loopscope_stack::packet::Flow;
-use loopscope_takeover::{Successor, flow_of, namespace_of};
+use loopscope_stack::packet::{Flow, Protocol};
+use loopscope_takeover::{Successor, datagrams_of, flow_of, mtu_of, namespace_of};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -25,6 +25,8 @@ use crate::undo::delete;
 pub(crate) const MARK: u32 = 0x6c73;
 /// Bytes of the largest frame of a device.
 const LARGEST: usize = 1600;
+/// Bytes of the largest packet that the pair of a program takes, as each device is made.
+const PAIR_MTU: usize = 1500;
 /// Frames that a program's ring has room for.
 const ROOM: u32 = 2048;
 
@@ -48,6 +50,7 @@ struct Kernel {
 #[derive(Debug)]
 pub(crate) struct Diverted {
     pub(crate) flow: Flow,
+    pub(crate) protocol: Protocol,
     device: Device,
 }
 
@@ -152,7 +155,11 @@ impl Machine {
     }
 
     /// The flow of a socket's connection, if the service could have its packets.
-    pub(crate) fn flow_of(&self, socket: &OwnedFd) -> Result<Flow, MachineError> {
+    pub(crate) fn flow_of(
+        &self,
+        socket: &OwnedFd,
+        protocol: Protocol,
+    ) -> Result<Flow, MachineError> {
         let system = |what| move |source| MachineError::System { what, source };
         let namespace =
             namespace_of(socket).map_err(system("cannot ask for the socket's namespace"))?;
@@ -160,16 +167,18 @@ impl Machine {
             let why = "its socket is in another network namespace than the service";
             return Err(MachineError::Refused(why.to_owned()));
         }
-        Ok(flow_of(socket)?)
+        Ok(match protocol {
+            Protocol::Tcp => flow_of(socket)?,
+            Protocol::Udp => datagrams_of(socket)?,
+        })
     }
 
-    /// Has the packets of a socket's connection go to a program from now on.
-    pub(crate) fn divert(
+    /// The device that the packets of a flow come from, and go to.
+    pub(crate) fn device_of(
         &self,
-        flow: Flow,
-        socket: &OwnedFd,
-        devices: &Devices,
-    ) -> Result<Diverted, MachineError> {
+        flow: &Flow,
+        protocol: Protocol,
+    ) -> Result<Device, MachineError> {
         let system = |what| move |source| MachineError::System { what, source };
         let refused = |why: &str| MachineError::Refused(why.to_owned());
         let route = Connection::open()
@@ -178,32 +187,60 @@ impl Machine {
         if route.is_local {
             return Err(refused("the other end is on this machine, without a device between"));
         }
+        if protocol == Protocol::Udp && !route.is_unicast {
+            return Err(refused("the other end is not one host"));
+        }
         let name = if_indextoname(route.link)
             .map_err(|errno| system("cannot ask for a device's name")(errno.into()))?;
-        let device = Device { index: route.link, name: name.to_string_lossy().into_owned() };
+        Ok(Device { index: route.link, name: name.to_string_lossy().into_owned() })
+    }
+
+    /// Bytes of the largest packet of a device, with the header of IP. A device whose packets the
+    /// pair of a program does not take is refused.
+    pub(crate) fn mtu_of(&self, socket: &OwnedFd, device: &Device) -> Result<usize, MachineError> {
+        let what = "cannot ask for the device's largest packet";
+        let mtu =
+            mtu_of(socket, &device.name).map_err(|source| MachineError::System { what, source })?;
+        if mtu > PAIR_MTU {
+            let why = format!("packets of {} have more than {PAIR_MTU} bytes", device.name);
+            return Err(MachineError::Refused(why));
+        }
+        Ok(mtu)
+    }
+
+    /// Has the packets of a socket's connection, which come from this device, go to a program from
+    /// now on.
+    pub(crate) fn divert(
+        &self,
+        flow: Flow,
+        protocol: Protocol,
+        socket: &OwnedFd,
+        device: Device,
+        devices: &Devices,
+    ) -> Result<Diverted, MachineError> {
         let kernel = &mut *self.kernel();
         kernel.diversion.attach(&device)?;
         *kernel.used.entry(device.index).or_default() += 1;
         let own = &devices.own;
-        if let Err(error) = kernel.diversion.divert(&flow, socket, &device, own, MARK) {
+        if let Err(error) = kernel.diversion.divert(&flow, protocol, socket, &device, own, MARK) {
             kernel.release(&device)?;
             return Err(error.into());
         }
-        let diverted = Diverted { flow, device };
+        let diverted = Diverted { flow, protocol, device };
         // The socket may have been connected to another address meanwhile, before it was watched.
         match flow_of(socket) {
             Ok(found) if found == flow => Ok(diverted),
             other => {
                 kernel.forget(diverted)?;
                 other?;
-                Err(refused("its socket is in use at the same time"))
+                Err(MachineError::Refused("its socket is in use at the same time".to_owned()))
             }
         }
     }
 
     /// Leaves what comes of a connection to the kernel again.
-    pub(crate) fn stop(&self, flow: &Flow) -> Result<(), MachineError> {
-        Ok(self.kernel().diversion.stop(flow)?)
+    pub(crate) fn stop(&self, flow: &Flow, protocol: Protocol) -> Result<(), MachineError> {
+        Ok(self.kernel().diversion.stop(flow, protocol)?)
     }
 
     /// Keeps the flow of a connection whose socket is about to be disconnected. False: it was
@@ -223,14 +260,14 @@ impl Machine {
         diversion.hand_over(flow, from, to)?;
         // The kernel did not forget the flow while it was held.
         if to.is_closed()? {
-            diversion.forget(flow)?;
+            diversion.forget(flow, Protocol::Tcp)?;
         }
         Ok(())
     }
 
     /// No socket has a flow that is held: nothing of it is the program's any more.
     pub(crate) fn lose(&self, flow: &Flow) -> Result<(), MachineError> {
-        Ok(self.kernel().diversion.forget(flow).map(drop)?)
+        Ok(self.kernel().diversion.forget(flow, Protocol::Tcp).map(drop)?)
     }
 
     /// Forgets a connection; what came of it, unless its socket was closed or disconnected.
@@ -239,8 +276,9 @@ impl Machine {
     }
 
     /// What came of a connection so far. None: its socket was closed or disconnected.
-    pub(crate) fn counts(&self, flow: &Flow) -> Result<Option<Counts>, MachineError> {
-        Ok(self.kernel().diversion.counts(flow)?)
+    pub(crate) fn counts(&self, diverted: &Diverted) -> Result<Option<Counts>, MachineError> {
+        let Diverted { flow, protocol, .. } = diverted;
+        Ok(self.kernel().diversion.counts(flow, *protocol)?)
     }
 
     fn kernel(&self) -> MutexGuard<'_, Kernel> {
@@ -250,8 +288,8 @@ impl Machine {
 
 impl Kernel {
     fn forget(&mut self, diverted: Diverted) -> Result<Option<Counts>, MachineError> {
-        let Diverted { flow, device } = diverted;
-        let counts = self.diversion.forget(&flow)?;
+        let Diverted { flow, protocol, device } = diverted;
+        let counts = self.diversion.forget(&flow, protocol)?;
         self.release(&device)?;
         Ok(counts)
     }

@@ -1,6 +1,7 @@
 //! IP packets of TCP connections: segments from them, and them of segments.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{
@@ -9,6 +10,7 @@ use etherparse::{
 };
 use thiserror::Error;
 
+use crate::datagram;
 use crate::place::Seq;
 use crate::segment::{Blocks, Ecn, Flags, Segment, Timestamps};
 
@@ -20,6 +22,24 @@ const HOPS: u8 = 64;
 pub const CHECKSUM: usize = 16;
 /// Bytes of the headers of IP and TCP with all options, at most.
 pub const MOST_HEADERS: usize = 40 + 60;
+
+/// A protocol with ports (linux/in.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// RFC 9293.
+    Tcp = 6,
+    /// RFC 768.
+    Udp = 17,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        })
+    }
+}
 
 /// Between which sockets a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +55,7 @@ pub struct Flow {
 pub enum Checksums {
     /// The packet has been in a network, or goes into one as it is.
     Whole,
-    /// Where the checksum of TCP is, only the sum of the pseudo header may stand. That of the rest is
+    /// Where the checksum of TCP or UDP is, only the sum of the pseudo header may stand. That of the rest is
     /// left to the device by which the packet leaves. One that does not leave the machine stays so.
     Unfinished,
 }
@@ -52,6 +72,9 @@ pub enum Unusable {
     /// It is of another protocol.
     #[error("not a segment of TCP")]
     NotTcp,
+    /// It is of another protocol than UDP.
+    #[error("not a datagram of UDP")]
+    NotUdp,
     /// It was damaged on its way.
     #[error("a wrong checksum of {0}")]
     Checksum(&'static str),
@@ -82,7 +105,7 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
 }
 
 /// The sender's and the receiver's.
-fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
+pub(crate) fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
     match net {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
@@ -127,15 +150,20 @@ fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>) -> Result<(), Unusable> {
         return Err(Unusable::Checksum("IP"));
     }
     let bytes = tcp.slice();
-    match pseudo_header(addresses(net)?, bytes.len()).add_slice(bytes).ones_complement() {
+    let sum = pseudo_header(addresses(net)?, Protocol::Tcp, bytes.len());
+    match sum.add_slice(bytes).ones_complement() {
         0 => Ok(()),
         _ => Err(Unusable::Checksum("TCP")),
     }
 }
 
-/// The sum of what the checksum of TCP is over besides its bytes (RFC 9293 §3.1), of which there are
-/// `length`.
-fn pseudo_header((from, to): (IpAddr, IpAddr), length: usize) -> Sum16BitWords {
+/// The sum of what the checksum of TCP or UDP is over besides its bytes (RFC 9293 §3.1), of which
+/// there are `length`.
+pub(crate) fn pseudo_header(
+    (from, to): (IpAddr, IpAddr),
+    protocol: Protocol,
+    length: usize,
+) -> Sum16BitWords {
     let mut sum = Sum16BitWords::new();
     for address in [from, to] {
         sum = match address {
@@ -143,10 +171,10 @@ fn pseudo_header((from, to): (IpAddr, IpAddr), length: usize) -> Sum16BitWords {
             IpAddr::V6(address) => sum.add_16bytes(address.octets()),
         };
     }
-    sum.add_4bytes((length as u32).to_be_bytes()).add_2bytes([0, IpNumber::TCP.0])
+    sum.add_4bytes((length as u32).to_be_bytes()).add_2bytes([0, protocol as u8])
 }
 
-/// Sets the checksum of TCP in a packet that begins with the header of IP, where
+/// Sets the checksum of TCP or UDP in a packet that begins with the header of IP, where
 /// [`Checksums::Unfinished`] may hold. Nothing else of it changes.
 pub fn set_checksum(packet: &mut [u8]) -> Result<(), Unusable> {
     let (at, checksum) = checksum(packet)?;
@@ -154,18 +182,21 @@ pub fn set_checksum(packet: &mut [u8]) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Where the checksum of TCP is in a packet, and what it has to be.
+/// Where the checksum of TCP or UDP is in a packet, and what it has to be.
 fn checksum(packet: &[u8]) -> Result<(usize, [u8; 2]), Unusable> {
     let sliced =
         SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
-    let (Some(net), Some(TransportSlice::Tcp(tcp))) = (&sliced.net, &sliced.transport) else {
-        return Err(Unusable::NotTcp);
+    let Some(net) = &sliced.net else { return Err(Unusable::NotTcp) };
+    let (bytes, protocol, place) = match &sliced.transport {
+        Some(TransportSlice::Tcp(tcp)) => (tcp.slice(), Protocol::Tcp, CHECKSUM),
+        Some(TransportSlice::Udp(udp)) => (udp.slice(), Protocol::Udp, datagram::CHECKSUM),
+        _ => return Err(Unusable::NotTcp),
     };
-    let bytes = tcp.slice();
-    let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + CHECKSUM;
-    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
-    let sum = pseudo_header(addresses(net)?, bytes.len());
+    let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + place;
+    let (before, after) = (&bytes[..place], &bytes[place + 2..]);
+    let sum = pseudo_header(addresses(net)?, protocol, bytes.len());
     let sum = sum.add_slice(before).add_slice(after).ones_complement();
+    let sum = if protocol == Protocol::Udp { datagram::never_zero(sum) } else { sum };
     // Words are added in this machine's order.
     Ok((at, sum.to_ne_bytes()))
 }
@@ -238,15 +269,11 @@ pub fn write(
     set_options(&mut header, segment);
     let length = header.header_len() + segment.payload.len();
     let mut rest = &mut target[..];
-    let tcp = match (flow.from.ip(), flow.to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => write_ipv4(from, to, segment.ecn, length, &mut rest),
-        (IpAddr::V6(from), IpAddr::V6(to)) => write_ipv6(from, to, segment.ecn, length, &mut rest),
-        _ => panic!("{flow:?} is of two families"),
-    };
+    let tcp = write_ip(flow, Protocol::Tcp, segment.ecn, length, &mut rest);
     header.write(&mut rest).expect("there is room");
     rest[..segment.payload.len()].copy_from_slice(segment.payload);
     let bytes = &mut target[tcp..tcp + length];
-    let sum = pseudo_header((flow.from.ip(), flow.to.ip()), length);
+    let sum = pseudo_header((flow.from.ip(), flow.to.ip()), Protocol::Tcp, length);
     // Words are added in this machine's order.
     let sum = match checksums {
         Checksums::Whole => sum.add_slice(bytes).ones_complement(),
@@ -276,41 +303,42 @@ fn set_options(tcp: &mut TcpHeader, segment: &Segment<'_>) {
     tcp.set_options(&options[..count]).expect("timestamps and three blocks have room");
 }
 
-fn write_ipv4(
-    from: Ipv4Addr,
-    to: Ipv4Addr,
+/// Writes the header of IP before so many bytes of a protocol; its length. Panics as [`write()`]
+/// does.
+pub(crate) fn write_ip(
+    flow: &Flow,
+    protocol: Protocol,
     ecn: Ecn,
     length: usize,
     rest: &mut &mut [u8],
 ) -> usize {
     let length = u16::try_from(length).expect("a payload is shorter than a packet");
-    let header = Ipv4Header::new(length, HOPS, IpNumber::TCP, from.octets(), to.octets());
-    let mut header = header.expect("a payload is shorter than a packet");
-    header.dont_fragment = true;
-    header.ecn = IpEcn::try_new(field(ecn)).expect("it has two bits");
-    header.header_checksum = header.calc_header_checksum();
-    header.write_raw(rest).expect("there is room");
-    header.header_len()
-}
-
-fn write_ipv6(
-    from: Ipv6Addr,
-    to: Ipv6Addr,
-    ecn: Ecn,
-    length: usize,
-    rest: &mut &mut [u8],
-) -> usize {
-    let header = Ipv6Header {
-        traffic_class: field(ecn),
-        flow_label: Ipv6FlowLabel::ZERO,
-        payload_length: u16::try_from(length).expect("a payload is shorter than a packet"),
-        next_header: IpNumber::TCP,
-        hop_limit: HOPS,
-        source: from.octets(),
-        destination: to.octets(),
-    };
-    header.write(rest).expect("there is room");
-    header.header_len()
+    let next = IpNumber(protocol as u8);
+    match (flow.from.ip(), flow.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let header = Ipv4Header::new(length, HOPS, next, from.octets(), to.octets());
+            let mut header = header.expect("a payload is shorter than a packet");
+            header.dont_fragment = true;
+            header.ecn = IpEcn::try_new(field(ecn)).expect("it has two bits");
+            header.header_checksum = header.calc_header_checksum();
+            header.write_raw(rest).expect("there is room");
+            header.header_len()
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let header = Ipv6Header {
+                traffic_class: field(ecn),
+                flow_label: Ipv6FlowLabel::ZERO,
+                payload_length: length,
+                next_header: next,
+                hop_limit: HOPS,
+                source: from.octets(),
+                destination: to.octets(),
+            };
+            header.write(rest).expect("there is room");
+            header.header_len()
+        }
+        _ => panic!("{flow:?} is of two families"),
+    }
 }
 
 #[cfg(test)]
