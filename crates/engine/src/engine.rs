@@ -1,5 +1,7 @@
 //! The connections of a program that are transferred here.
 
+mod datagrams;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,9 +60,9 @@ pub struct Engine<O = ()> {
     /// The service was there when it was looked at last.
     is_served: bool,
     connections: Connections<Known>,
-    pub(crate) datagrams: Datagrams,
-    pub(crate) devices: Devices,
-    pub(crate) clock: Instant,
+    datagrams: Datagrams,
+    devices: Devices,
+    clock: Instant,
     data: Vec<u8>,
     observer: O,
     /// What [`Engine::turn`] has given back, until the program asks.
@@ -280,7 +282,7 @@ impl<O: Observe> Engine<O> {
     }
 
     /// Takes all that waits in the ring.
-    pub(crate) fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
+    fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
         for _ in 0..self.devices.room.div_ceil(BATCH) {
             self.receive(now).map_err(EngineError::Devices)?;
         }
@@ -288,7 +290,7 @@ impl<O: Observe> Engine<O> {
     }
 
     /// Has the service forget a connection; packets and bytes of data that came of it.
-    pub(crate) fn ask_to_forget(&self, connection: u64) -> Result<Option<(u64, u64)>, EngineError> {
+    fn ask_to_forget(&self, connection: u64) -> Result<Option<(u64, u64)>, EngineError> {
         let (answer, _) = self.ask(&Request::Forget { connection }, &[])?;
         let Answer::Forgotten { packets, payload } = answer else { return Err(unexpected()) };
         Ok(packets.zip(payload))
@@ -392,7 +394,7 @@ impl<O: Observe> Engine<O> {
     }
 
     /// Asks the service, which answers within a millisecond or so.
-    pub(crate) fn ask(
+    fn ask(
         &self,
         request: &Request,
         files: &[BorrowedFd<'_>],
@@ -432,7 +434,7 @@ fn expect(answer: Answer) -> Result<Answer, EngineError> {
     }
 }
 
-pub(crate) fn unexpected() -> EngineError {
+fn unexpected() -> EngineError {
     EngineError::Service(io::Error::other("it answers what was not asked"))
 }
 

@@ -56,7 +56,7 @@ static void address(const char *host, const char *port) {
 
 static char buffer[1 << 16];
 
-/* Echoes to the one that is first heard of, until it says so. */
+/* Echoes to the first one that sends something, until it says so. */
 static int echo(void) {
     int fd = socket(other.ss_family, SOCK_DGRAM, 0);
     if (bind(fd, (void *)&other, other_length)) die("bind");

@@ -26,7 +26,7 @@ fn program() -> &'static Path {
 fn answer(world: &World, preload: bool, other: &str) -> Running {
     let words = ["answer", "echo", other, PORT];
     let mut answering = world.start(There, preload, program(), &words);
-    assert_eq!(answering.line(), "ready");
+    assert_eq!(answering.line(), "ready", "it waits for datagrams at {other}");
     answering
 }
 

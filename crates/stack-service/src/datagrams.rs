@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use loopscope_divert::Counts;
 use loopscope_engine::wire::Answer;
 use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::Holder;
 
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, Machine};
-use crate::program::{Reply, forgotten};
 
 /// A socket whose datagrams are the program's.
 struct Held {
@@ -33,7 +33,7 @@ impl Datagrams {
         machine: &Machine,
         socket: &OwnedFd,
         devices: &Devices,
-    ) -> Result<Reply, MachineError> {
+    ) -> Result<Answer, MachineError> {
         let flow = machine.flow_of(socket, Protocol::Udp)?;
         let device = machine.device_of(&flow, Protocol::Udp)?;
         let mtu = machine.mtu_of(socket, &device)?;
@@ -43,7 +43,7 @@ impl Datagrams {
         let connection = machine.connection();
         self.0.insert(connection, Held { diverted, _holder: holder });
         let Flow { from, to } = flow;
-        Ok(Answer::TakenDatagrams { connection, from, to, mtu }.into())
+        Ok(Answer::TakenDatagrams { connection, from, to, mtu })
     }
 
     /// Whether it is the number of one of them.
@@ -52,11 +52,11 @@ impl Datagrams {
     }
 
     /// Leaves what comes for a socket to the kernel again.
-    pub(crate) fn stop(&self, machine: &Machine, connection: u64) -> Result<Reply, MachineError> {
+    pub(crate) fn stop(&self, machine: &Machine, connection: u64) -> Result<Answer, MachineError> {
         if let Some(held) = self.0.get(&connection) {
             machine.stop(&held.diverted.flow, Protocol::Udp)?;
         }
-        Ok(Answer::GivenBack.into())
+        Ok(Answer::GivenBack)
     }
 
     /// Nothing of a socket is the program's any more.
@@ -64,11 +64,11 @@ impl Datagrams {
         &mut self,
         machine: &Machine,
         connection: u64,
-    ) -> Result<Reply, MachineError> {
+    ) -> Result<Answer, MachineError> {
         let Some(Held { diverted, _holder }) = self.0.remove(&connection) else {
             return Err(MachineError::Refused("no such socket is the program's".into()));
         };
-        Ok(forgotten(machine.forget(diverted)?).into())
+        Ok(forgotten(machine.forget(diverted)?))
     }
 
     /// Forgets all. Returns what could not be done.
@@ -86,4 +86,11 @@ impl Datagrams {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Diverted> {
         self.0.values().map(|held| &held.diverted)
     }
+}
+
+/// What came of a flow that is forgotten.
+pub(crate) fn forgotten(counts: Option<Counts>) -> Answer {
+    let packets = counts.map(|counts| counts.packets);
+    let payload = counts.map(|counts| counts.payload);
+    Answer::Forgotten { packets, payload }
 }

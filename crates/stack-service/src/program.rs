@@ -14,7 +14,7 @@ use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Frozen, Kept, Taken};
 
 use crate::close::Closing;
-use crate::datagrams::Datagrams;
+use crate::datagrams::{Datagrams, forgotten};
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, MARK, Machine};
 use crate::undo::{give_back, not_given_back};
@@ -80,10 +80,10 @@ impl Program {
             Request::Take { send, receive } => self.take(files, send, receive),
             Request::TakeDatagrams => self.take_datagrams(files),
             Request::GiveBack { connection, closing: _ } if self.datagrams.has(connection) => {
-                self.datagrams.stop(&self.machine, connection)
+                self.datagrams.stop(&self.machine, connection).map(Reply::from)
             }
             Request::Forget { connection } if self.datagrams.has(connection) => {
-                self.datagrams.forget(&self.machine, connection)
+                self.datagrams.forget(&self.machine, connection).map(Reply::from)
             }
             Request::GiveBack { connection, closing } => self.give_back(connection, closing),
             Request::Forget { connection } => self.forget(connection),
@@ -124,7 +124,7 @@ impl Program {
     fn take_datagrams(&mut self, files: Vec<OwnedFd>) -> Result<Reply, MachineError> {
         let socket = socket_of(files)?;
         let devices = self.devices.as_ref().ok_or_else(gone)?;
-        self.datagrams.take(&self.machine, &socket, devices)
+        self.datagrams.take(&self.machine, &socket, devices).map(Reply::from)
     }
 
     /// Takes over a connection that the keeper knows of. Where that fails, the kernel has it as before.
@@ -276,13 +276,6 @@ fn socket_of(files: Vec<OwnedFd>) -> Result<OwnedFd, MachineError> {
     let [socket] =
         <[OwnedFd; 1]>::try_from(files).map_err(|_| MachineError::Refused(why.to_owned()))?;
     Ok(socket)
-}
-
-/// What came of a flow that is forgotten.
-pub(crate) fn forgotten(counts: Option<Counts>) -> Answer {
-    let packets = counts.map(|counts| counts.packets);
-    let payload = counts.map(|counts| counts.payload);
-    Answer::Forgotten { packets, payload }
 }
 
 fn streams(outline: &Outline) -> Streams {

@@ -7,13 +7,16 @@ use std::ops::Deref;
 
 use etherparse::{SlicedPacket, TransportSlice, UdpSlice};
 
-use crate::packet::{Checksums, Flow, Protocol, Unusable, addresses, pseudo_header, write_ip};
+use crate::packet::{
+    CHECKSUM_OF_UDP, Checksums, Flow, Protocol, Unusable, addresses, never_zero, pseudo_header,
+    write_ip,
+};
 use crate::segment::Ecn;
 
 /// Bytes of the header.
 pub const HEADER: usize = 8;
 /// Where the checksum is in it.
-pub const CHECKSUM: usize = 6;
+pub const CHECKSUM: usize = CHECKSUM_OF_UDP;
 /// Bytes of the headers of IP and UDP, at most.
 pub const MOST_HEADERS: usize = 40 + HEADER;
 
@@ -66,11 +69,6 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, &[u8]), Unusa
 fn stands(udp: &UdpSlice<'_>) -> u16 {
     let bytes = udp.slice();
     u16::from_ne_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]])
-}
-
-/// A checksum as it is sent: 0 would say that there is none (RFC 768).
-pub(crate) fn never_zero(sum: u16) -> u16 {
-    if sum == 0 { u16::MAX } else { sum }
 }
 
 /// A packet that was written.

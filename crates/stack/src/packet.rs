@@ -10,7 +10,6 @@ use etherparse::{
 };
 use thiserror::Error;
 
-use crate::datagram;
 use crate::place::Seq;
 use crate::segment::{Blocks, Ecn, Flags, Segment, Timestamps};
 
@@ -20,6 +19,8 @@ const CONGESTED: u8 = 3;
 const HOPS: u8 = 64;
 /// Where the checksum is in the header of TCP (RFC 9293 §3.1).
 pub const CHECKSUM: usize = 16;
+/// The same in the header of UDP (RFC 768).
+pub(crate) const CHECKSUM_OF_UDP: usize = 6;
 /// Bytes of the headers of IP and TCP with all options, at most.
 pub const MOST_HEADERS: usize = 40 + 60;
 
@@ -189,16 +190,21 @@ fn checksum(packet: &[u8]) -> Result<(usize, [u8; 2]), Unusable> {
     let Some(net) = &sliced.net else { return Err(Unusable::NotTcp) };
     let (bytes, protocol, place) = match &sliced.transport {
         Some(TransportSlice::Tcp(tcp)) => (tcp.slice(), Protocol::Tcp, CHECKSUM),
-        Some(TransportSlice::Udp(udp)) => (udp.slice(), Protocol::Udp, datagram::CHECKSUM),
+        Some(TransportSlice::Udp(udp)) => (udp.slice(), Protocol::Udp, CHECKSUM_OF_UDP),
         _ => return Err(Unusable::NotTcp),
     };
     let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + place;
     let (before, after) = (&bytes[..place], &bytes[place + 2..]);
     let sum = pseudo_header(addresses(net)?, protocol, bytes.len());
     let sum = sum.add_slice(before).add_slice(after).ones_complement();
-    let sum = if protocol == Protocol::Udp { datagram::never_zero(sum) } else { sum };
+    let sum = if protocol == Protocol::Udp { never_zero(sum) } else { sum };
     // Words are added in this machine's order.
     Ok((at, sum.to_ne_bytes()))
+}
+
+/// A checksum of UDP as it is sent: 0 would say that there is none (RFC 768).
+pub(crate) fn never_zero(sum: u16) -> u16 {
+    if sum == 0 { u16::MAX } else { sum }
 }
 
 fn segment<'p>(tcp: &TcpSlice<'_>, ecn: Ecn, payload: &'p [u8]) -> Segment<'p> {
