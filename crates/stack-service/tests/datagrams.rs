@@ -226,7 +226,7 @@ fn the_port_is_held_for_as_long_as_the_program_has_its_datagrams() {
                 there.send(b"to the program").unwrap();
                 assert_eq!(receive_by(&mut engine, id), b"to the program");
                 engine.close_datagrams(id).unwrap();
-                let mine = UdpSocket::bind(port).expect("it is free again");
+                let mine = bind_soon(port);
                 mine.connect(peer).unwrap();
                 mine.set_read_timeout(Some(PATIENCE)).unwrap();
                 there.send(b"to the other").unwrap();
@@ -235,6 +235,19 @@ fn the_port_is_held_for_as_long_as_the_program_has_its_datagrams() {
             }
         }
     });
+}
+
+/// Binds a socket to a port that the service has let go. Processes that another test has forked have
+/// its descriptors until they execute a program.
+fn bind_soon(port: SocketAddr) -> UdpSocket {
+    let begin = Instant::now();
+    loop {
+        match UdpSocket::bind(port) {
+            Ok(socket) => return socket,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse),
+        }
+        assert!(begin.elapsed() < PATIENCE, "it is held for ever");
+    }
 }
 
 /// What the service says to a socket.
