@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered flows of devices go to the near end of a pair of devices (XDP), at whose far end a
-// program has them. What it sends by its inlet, if it is of a flow of its own, goes where the
-// kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel. A flow
-// whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
-// One that is held is not: the service is about to have a socket for it. Of sockets of UDP the kernel
-// does not tell; the service holds their ports.
+// Registered flows of devices go to the near end of a
+// pair of devices (XDP), at whose far end a program has them. What it sends by its inlet, if it is
+// of a flow of its own, goes where the kernel's routes and neighbours have it (traffic control),
+// or, as if it came, to the kernel. A flow whose socket is closed or disconnected is forgotten at
+// once: its addresses may become another's. One that is held is not: the service is about to have a
+// socket for it. Of sockets of UDP the kernel does not tell; the service holds their ports.
 
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -1,13 +1,14 @@
 //! Flows of devices that go to a program, by programs in the kernel.
 //!
 //! A program has devices of its own: a pair (veth), and an inlet (TAP). What comes to a device and
-//! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end. What
-//! it sends by the inlet and is of one of its flows goes out of the device, to the neighbour that the
-//! kernel's routes have for it; or to the kernel, with a mark, where it is of the direction of what
-//! comes. All else that it sends is dropped. So a program neither sees nor sends what is not its own.
-//! A flow is its own for as long as its socket is connected: when that is closed, or connected to
-//! another address, the kernel forgets the flow at once. Where the service replaces the socket, it
-//! holds the flow meanwhile. That is so for TCP; a flow of UDP is the program's until it is forgotten.
+//! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end.
+//! What it sends by the inlet and is of one of its flows goes out of the device, to the neighbour
+//! that the kernel's routes have for it; or to the kernel, with a mark, where it is of the
+//! direction of what comes. All else that it sends is dropped. So a program neither sees nor sends
+//! what is not its own. A flow is its own for as long as its socket is connected: when that is
+//! closed, or connected to another address, the kernel forgets the flow at once. Where the service
+//! replaces the socket, it holds the flow meanwhile. That is so for TCP; a flow of UDP is the
+//! program's until it is forgotten.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -219,10 +220,10 @@ impl Diversion {
         Ok(Installed { _links: links })
     }
 
-    /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed or
-    /// disconnected. Nothing in the kernel tells of that where it is of UDP. `flow` is of the packets that come, to a device that the program was put on; one
-    /// that is diverted already is refused.
-    /// Those that the program gives the kernel as if they came have the mark.
+    /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed
+    /// or disconnected. Nothing in the kernel tells of that where it is of UDP. `flow` is of the
+    /// packets that come, to a device that the program was put on; one that is diverted already is
+    /// refused. Those that the program gives the kernel as if they came have the mark.
     pub fn divert(
         &mut self,
         flow: &Flow,
@@ -259,9 +260,10 @@ impl Diversion {
         self.mark(key(flow, protocol), STOPPED, 1).map(drop)
     }
 
-    /// Keeps a flow of TCP although its socket is about to be disconnected, until [`Diversion::hand_over`]
-    /// or [`Diversion::forget`]. What comes goes to the program as before; what the program sends
-    /// of the flow is dropped. False: the socket was closed or disconnected before.
+    /// Keeps a flow of TCP although its socket is about to be disconnected, until
+    /// [`Diversion::hand_over`] or [`Diversion::forget`]. What comes goes to the program as before;
+    /// what the program sends of the flow is dropped. False: the socket was closed or disconnected
+    /// before.
     pub fn hold(&mut self, flow: &Flow) -> Result<bool, DivertError> {
         self.mark(key(flow, Protocol::Tcp), HELD, 1)
     }

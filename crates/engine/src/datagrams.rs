@@ -23,8 +23,8 @@ pub enum Sent {
 /// What is left of a socket whose datagrams are the kernel's again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
-    /// Packets, and bytes of data, that came to the program, as the kernel has counted them. None: the
-    /// service had ended.
+    /// Packets, and bytes of data, that came to the program, as the kernel has counted them. None:
+    /// the service had ended.
     pub counts: Option<(u64, u64)>,
     /// Datagrams that had no room and were dropped.
     pub dropped: u64,

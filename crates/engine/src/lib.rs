@@ -5,8 +5,8 @@
 //! between, an [`Engine`] transfers its data. Both have the memory of its streams, and of where they
 //! are ([`memory`]), so that the service can give a connection back whose program was killed.
 //!
-//! Of a connected socket of UDP the engine has the datagrams, while the kernel's socket stays as it is
-//! ([`Engine::take_datagrams`]).
+//! Of a connected socket of UDP the engine has the datagrams, while the kernel's socket stays as it
+//! is ([`Engine::take_datagrams`]).
 
 mod datagrams;
 mod devices;

@@ -20,11 +20,11 @@ pub enum Request {
         /// Bytes that may come before the program reads them.
         receive: usize,
     },
-    /// Divert the datagrams that come for a connected socket of UDP, whose descriptor comes with it.
-    /// The socket stays as it is.
+    /// Divert the datagrams that come for a connected socket of UDP, whose descriptor comes with
+    /// it. The socket stays as it is.
     TakeDatagrams,
-    /// Give a connection back to the kernel, as its memory has it; or leave the datagrams of a socket
-    /// to the kernel again.
+    /// Give a connection back to the kernel, as its memory has it; or leave the datagrams of a
+    /// socket to the kernel again.
     GiveBack {
         /// Its number.
         connection: u64,
@@ -97,7 +97,8 @@ pub enum Answer {
     Refused(String),
 }
 
-/// A connection of a program, or its connected socket of UDP, at the moment in which the service was asked.
+/// A connection of a program, or its connected socket of UDP, at the moment in which the service
+/// was asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {

@@ -56,7 +56,8 @@ struct Interest {
     data: u64,
     /// Whether the stack has its connection, and the kernel does not watch it.
     is_of_stack: bool,
-    /// What the kernel has told of a socket of UDP that the stack has, and the program was not told.
+    /// What the kernel has told of a socket of UDP that the stack has, and the program was not
+    /// told.
     by_kernel: u32,
     /// With EPOLLONESHOT it is told once.
     is_armed: bool,
@@ -286,8 +287,8 @@ impl Epolls {
         told
     }
 
-    /// Takes the bell out of what the kernel has told, and what it has told of sockets of UDP for the
-    /// stack.
+    /// Takes the bell out of what the kernel has told, and what it has told of sockets of UDP for
+    /// the stack.
     pub(crate) fn without_bell(&mut self, epoll: c_int, found: &mut Vec<Control>) {
         let mut epoll = self.0.get_mut(&epoll);
         found.retain(|found| {

@@ -127,7 +127,8 @@ pub(crate) fn receiving(flags: c_int, datagrams: bool) -> Option<How> {
 }
 
 /// What the flags of send(2) ask for; `datagrams`: on a socket of UDP. MSG_MORE only puts segments
-/// together, which the stack does by itself; of datagrams it makes others. None: it is the kernel's.
+/// together, which the stack does by itself; of datagrams it makes others. None: it is the
+/// kernel's.
 pub(crate) fn sending(flags: c_int, datagrams: bool) -> Option<How> {
     let of_both = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_EOR;
     let of_streams = libc::MSG_MORE | libc::MSG_CONFIRM | libc::MSG_DONTROUTE;

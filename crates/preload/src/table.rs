@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// Descriptors from here on are the kernel's for ever.
 const SIZE: usize = 1 << 16;
-/// The lowest bits of a word are the kind, and whether it is a socket of UDP. Then come the calls that
-/// have transferred data, up to a few, and then the number of threads that are in such a call by
-/// the kernel.
+/// The lowest bits of a word are the kind, and whether it is a socket of UDP. Then come the calls
+/// that have transferred data, up to a few, and then the number of threads that are in such a call
+/// by the kernel.
 const KIND: u32 = 0x7;
 const DATAGRAMS: u32 = 0x8;
 const CALL: u32 = 1 << 4;

@@ -1,5 +1,5 @@
-//! Programs that transfer datagrams and know nothing of the stack, with and without the library. Needs
-//! root.
+//! Programs that transfer datagrams and know nothing of the stack, with and without the library.
+//! Needs root.
 
 mod machines;
 #[path = "../../../tests/skip.rs"]
@@ -139,9 +139,9 @@ fn errors_are_those_of_the_kernel() {
                 std::fs::write(format!("/proc/sys/net/{limit}"), "0").unwrap();
             }
         });
-        for family in 0..2 {
+        for other in OTHER {
             for preload in [false, true] {
-                assert_eq!(call(&world, preload, OTHER[family], "refused").end(), "fine");
+                assert_eq!(call(&world, preload, other, "refused").end(), "fine");
             }
             assert_eq!(socket(&world, Here)["accelerated"], true);
         }

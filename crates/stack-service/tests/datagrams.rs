@@ -237,8 +237,8 @@ fn the_port_is_held_for_as_long_as_the_program_has_its_datagrams() {
     });
 }
 
-/// Binds a socket to a port that the service has let go. Processes that another test has forked have
-/// its descriptors until they execute a program.
+/// Binds a socket to a port that the service has let go. Processes that another test has forked
+/// have its descriptors until they execute a program.
 fn bind_soon(port: SocketAddr) -> UdpSocket {
     let begin = Instant::now();
     loop {

@@ -33,8 +33,8 @@ pub fn is_of(packet: &[u8]) -> bool {
 
 /// The payload of the datagram of an IP packet, which begins with the header of IP.
 ///
-/// Its checksum has to be right. It may be missing over IPv4, but not over IPv6 (RFC 8200 §8.1). With
-/// [`Checksums::Unfinished`] the sum of the pseudo header is right as well.
+/// Its checksum has to be right. It may be missing over IPv4, but not over IPv6 (RFC 8200 §8.1).
+/// With [`Checksums::Unfinished`] the sum of the pseudo header is right as well.
 pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, &[u8]), Unusable> {
     let sliced =
         SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
@@ -81,8 +81,8 @@ pub struct Written {
 }
 
 /// Writes the packet of a datagram whose payload is in `parts`. It may not be fragmented. Panics
-/// where `target` has not the room of [`MOST_HEADERS`] and the payload, where the two addresses are of
-/// different families, and where the payload is longer than a packet.
+/// where `target` has not the room of [`MOST_HEADERS`] and the payload, where the two addresses are
+/// of different families, and where the payload is longer than a packet.
 pub fn write<P: Deref<Target = [u8]>>(
     flow: &Flow,
     parts: &[P],
@@ -149,8 +149,8 @@ impl Waiting {
         self.datagrams.push_back(datagram);
     }
 
-    /// Takes the first datagram out. What has no room in `parts` is lost. Returns the bytes that were
-    /// copied, and those of the datagram; None where none waits.
+    /// Takes the first datagram out. What has no room in `parts` is lost. Returns the bytes that
+    /// were copied, and those of the datagram; None where none waits.
     pub fn pop(&mut self, parts: &mut [IoSliceMut<'_>]) -> Option<(usize, usize)> {
         let mut datagram = self.datagrams.pop_front()?;
         self.taken -= datagram.len() + OVERHEAD;

@@ -56,8 +56,9 @@ pub struct Flow {
 pub enum Checksums {
     /// The packet has been in a network, or goes into one as it is.
     Whole,
-    /// Where the checksum of TCP or UDP is, only the sum of the pseudo header may stand. That of the rest is
-    /// left to the device by which the packet leaves. One that does not leave the machine stays so.
+    /// Where the checksum of TCP or UDP is, only the sum of the pseudo header may stand. That of
+    /// the rest is left to the device by which the packet leaves. One that does not leave the
+    /// machine stays so.
     Unfinished,
 }
 

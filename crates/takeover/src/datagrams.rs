@@ -1,8 +1,8 @@
 //! Sockets of UDP: of which a program may have the datagrams, and how their ports are held for it.
 //!
-//! The kernel's socket stays as it is. Nothing tells when the program disconnects or closes it, after
-//! which its port may be another user's. So a socket of ours holds the port for as long as the
-//! program has the datagrams.
+//! The kernel's socket stays as it is. Nothing tells when the program disconnects or closes it,
+//! after which its port may be another user's. So a socket of ours holds the port for as long as
+//! the program has the datagrams.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -163,8 +163,8 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Holds the port of a connected socket of UDP, as far as datagrams come from the device of this
-    /// number. The kernel delivers them as before.
+    /// Holds the port of a connected socket of UDP, as far as datagrams come from the device of
+    /// this number. The kernel delivers them as before.
     ///
     /// # Errors
     /// A further socket has the port, or a call fails.

@@ -52,7 +52,8 @@ impl<O: Observe> Engine<O> {
     }
 
     /// Takes the first datagram that came: the bytes that were copied to `parts`, and those of the
-    /// datagram, of which the others are lost. None: none waits here. The kernel's socket may have one.
+    /// datagram, of which the others are lost. None: none waits here. The kernel's socket may have
+    /// one.
     pub fn receive_datagram(
         &mut self,
         DatagramsId(number): DatagramsId,
@@ -91,7 +92,8 @@ impl<O: Observe> Engine<O> {
         Ok(Leftover { counts, dropped: dropped? })
     }
 
-    /// Gives the kernel what came for a socket and was not read; how many datagrams had had no room.
+    /// Gives the kernel what came for a socket and was not read; how many datagrams had had no
+    /// room.
     fn give_kernel_the_rest(&mut self, number: u64) -> Result<u64, EngineError> {
         // From here on nothing comes any more, but for what is under way.
         self.receive_all(self.clock.elapsed())?;
@@ -115,8 +117,8 @@ impl<O: Observe> Engine<O> {
         Ok(Leftover { counts: self.ask_to_forget(number)?, dropped })
     }
 
-    /// Takes a socket's datagrams out that came before the service has ended, which cannot go back to
-    /// the kernel any more; and how many had no room.
+    /// Takes a socket's datagrams out that came before the service has ended, which cannot go back
+    /// to the kernel any more; and how many had no room.
     pub fn keep_datagrams(&mut self, DatagramsId(number): DatagramsId) -> (Option<Waiting>, u64) {
         // That it fails is of the devices, which are gone.
         let _ = self.receive_all(self.clock.elapsed());

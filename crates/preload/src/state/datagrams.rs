@@ -1,7 +1,8 @@
 //! Sockets of UDP that the stack has the datagrams of.
 //!
-//! The kernel's socket is one that works, and gets what does not come by the stack: what came before,
-//! fragments and errors. So it is looked at first until it has nothing more, and then now and then.
+//! The kernel's socket is one that works, and gets what does not come by the stack: what came
+//! before, fragments and errors. So it is looked at first until it has nothing more, and then now
+//! and then.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use crate::transfer::Outcome;
 
 /// A call that waits looks at the kernel's socket so often.
 const LOOK: Duration = Duration::from_micros(50);
-/// A packet of so many bytes passes each path of the Internet in one piece. Of larger ones the kernel
-/// is asked.
+/// A packet of so many bytes passes each path of the Internet in one piece. Of larger ones the
+/// kernel is asked.
 const SMALL: usize = 552;
 const ENDED: &str = "the service of the stack has ended";
 
@@ -222,8 +223,8 @@ impl State {
         Outcome::Once
     }
 
-    /// Leaves the datagrams of a socket to the kernel. Where the service has ended, those that came are
-    /// kept here until they are read.
+    /// Leaves the datagrams of a socket to the kernel. Where the service has ended, those that came
+    /// are kept here until they are read.
     pub(super) fn hand_datagrams_back(&mut self, fd: c_int, why: &str, closing: bool) {
         let Some(id) = self.datagrams(fd).and_then(|socket| socket.id) else {
             return self.forget(fd, why, None);
