@@ -9,5 +9,6 @@ from stack import exchange
 
 FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
     "stack-round-trip": exchange.round_trips,
+    "stack-udp-round-trip": exchange.datagrams,
     "stack-bulk": exchange.bulk,
 }

@@ -19,6 +19,8 @@ ROUND_TRIPS = 20_000
 MEGABYTES = 500
 KERNEL = ("blocking", "spinning")
 STACK = ("stack", "unmodified", "unmodified-spin", "unmodified-block")
+KERNEL_UDP = ("udp-blocking",)
+STACK_UDP = ("udp-unmodified", "udp-unmodified-spin", "udp-unmodified-block")
 KERNEL_BULK = ("blocking-bulk", "unsegmented-bulk")
 STACK_BULK = ("stack-bulk", "unmodified-bulk")
 Values = Mapping[str, Mapping[str, list[float]]]
@@ -28,6 +30,12 @@ def round_trips() -> dict[str, Any]:
     """By kind: percentiles of µs and CPU time; of the stack's, their ratios to the kernel's."""
     found = _measured("stack-round-trip", KERNEL + STACK, ROUND_TRIPS)
     return _compared(found, (STACK, KERNEL), ("p50_us", "p999_us"))
+
+
+def datagrams() -> dict[str, Any]:
+    """The same for datagrams of UDP."""
+    found = _measured("stack-udp-round-trip", KERNEL_UDP + STACK_UDP, ROUND_TRIPS)
+    return _compared(found, (STACK_UDP, KERNEL_UDP), ("p50_us", "p999_us"))
 
 
 def bulk() -> dict[str, Any]:

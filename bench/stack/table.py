@@ -11,20 +11,31 @@ from targets import NOT_MEASURED, Row, verdict
 # the median where they are asked until there is something.
 BLOCKING = {"p50_us": 0.2, "p999_us": 0.25}
 SPINNING = {"p50_us": 0.8}
+UDP = {"p50_us": 0.2}
 # The stack's Gbit/s by the kernel's without segmentation offload.
 UNSEGMENTED = 1.0
 
 
-def _round_trips(found: dict[str, Any]) -> Iterator[Row]:
+def _over_tcp(found: dict[str, Any]) -> Iterator[Row]:
+    return _round_trips(found, "TCP", {"blocking": BLOCKING, "spinning": SPINNING})
+
+
+def _over_udp(found: dict[str, Any]) -> Iterator[Row]:
+    return _round_trips(found, "UDP", {"udp-blocking": UDP})
+
+
+def _round_trips(
+    found: dict[str, Any], protocol: str, judged_by: dict[str, dict[str, float]]
+) -> Iterator[Row]:
     if "skipped" in found and isinstance(found["skipped"], str):
-        yield Row("64 B there and back over TCP", "", NOT_MEASURED, "", found["skipped"])
+        yield Row(f"64 B there and back over {protocol}", "", NOT_MEASURED, "", found["skipped"])
         return
     for kind, each in found["kinds"].items():
         times = " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us"))
         times += f" / {each['p999_us']['median']:.0f} µs, {each['cpu_us']['median']:.0f} µs of CPU"
-        yield Row(f"64 B there and back over TCP, {kind}", "", times, "", "")
+        yield Row(f"64 B there and back over {protocol}, {kind}", "", times, "", "")
     for stack, ratios in found["ratios"].items():
-        for kind, targets in (("blocking", BLOCKING), ("spinning", SPINNING)):
+        for kind, targets in judged_by.items():
             for part, target in targets.items():
                 if (ratio := ratios.get(kind, {}).get(part)) is None:
                     continue
@@ -61,4 +72,8 @@ def notes(found: dict[str, Any]) -> Iterator[str]:
             yield f"{kind} was left out: {why}"
 
 
-PARTS = {"stack-round-trip": _round_trips, "stack-bulk": _bulk}
+PARTS = {
+    "stack-round-trip": _over_tcp,
+    "stack-udp-round-trip": _over_udp,
+    "stack-bulk": _bulk,
+}

@@ -1,4 +1,4 @@
-"""What became of the TCP sockets of accelerated programs, as their library has written it down."""
+"""What became of the sockets of accelerated programs, as their library has written it down."""
 
 from __future__ import annotations
 

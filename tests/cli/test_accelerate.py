@@ -365,7 +365,7 @@ def test_a_static_program_runs_after_a_warning(service: Service, tmp_path: Path)
     (tmp_path / "script").chmod(0o755)
     done = run("--explain", "--service", service.path, "--", tmp_path / "script")
     assert f"{tmp_path}/script ({program}) is statically linked" in done.stderr
-    assert "accelerated: 0 of 0 TCP sockets\nthe program has made no TCP socket" in done.stderr
+    assert "accelerated: 0 of 0 sockets\nthe program has made no socket of TCP" in done.stderr
 
 
 def test_a_launcher_runs_one_program_accelerated(
@@ -500,6 +500,7 @@ def test_signals_are_passed_on_once(service: Service) -> None:
 SOCKET = {
     "process": 7,
     "socket": 3,
+    "protocol": "TCP",
     "open": False,
     "local": "10.0.0.1:6379",
     "peer": "10.0.0.2:40000",
@@ -516,10 +517,10 @@ SOCKET = {
 def test_the_table_has_each_socket_and_what_is_missing() -> None:
     other = dict.fromkeys(SOCKET) | {"process": 8, "accelerated": False, "why": "\x1b[31mfcntl()"}
     head, names, _, first, second, more = table_of(Explained([SOCKET, other], 2), None)
-    assert head == "accelerated: 1 of 2 TCP sockets"
+    assert head == "accelerated: 1 of 2 sockets"
     assert names.split("  ")[-1] == "why the kernel has it"
     assert first.split() == [
-        *("7", "10.0.0.1:6379", "10.0.0.2:40000", "yes", "2", "kB", "of", "2.1", "kB"),
+        *("7", "TCP", "10.0.0.1:6379", "10.0.0.2:40000", "yes", "2", "kB", "of", "2.1", "kB"),
         *("the", "program", "has", "closed", "it"),
     ]
     # A program cannot write to the terminal by this.

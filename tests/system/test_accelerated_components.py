@@ -124,7 +124,7 @@ def test_what_is_not_accelerated_is_told(machine: Machine) -> None:
     run, manifest = run_of(machine)
     (found,) = manifest["accelerated"]
     assert found == {"asks": {"sockets": 1, "accelerated": 0, "open": 0, "unreadable_lines": 0}}
-    why = "neither of its ports is in LOOPSCOPE_STACK_ONLY (TCP sockets: 1)"
+    why = "neither of its ports is in LOOPSCOPE_STACK_ONLY (sockets: 1)"
     assert f"asks on h1 was not accelerated: {why}" in done.stderr
     assert not (run / "base/1/hosts/h2/components/_stack-h2").exists()
 

@@ -103,7 +103,7 @@ def test_the_table_is_on_standard_error(machine: tuple[Namespace, Path]) -> None
     done = call(machine, "--explain")
     assert (done.returncode, done.stdout) == (4, "talked\n")
     head, names, _, *rows = done.stderr.splitlines()
-    assert head == "accelerated: 1 of 4 TCP sockets" and "why the kernel has it" in names
+    assert head == "accelerated: 1 of 4 sockets" and "why the kernel has it" in names
     (row,) = (row for row in rows if f"{THERE}:{PORT}" in row)
     shares = r" yes +(3|2\.\d+) kB of 3 kB +2\.\d+ kB of 3\.001 kB  the program has closed it$"
     assert re.search(shares, row), row

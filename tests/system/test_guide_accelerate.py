@@ -53,7 +53,7 @@ def test_the_guides_commands(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"^(?:SET|GET): \d+", done.stdout.replace("\r", "\n"), re.MULTILINE)) >= 5
-    (counts,) = re.findall(r"^accelerated: (\d+) of (\d+) TCP sockets$", done.stderr, re.MULTILINE)
+    (counts,) = re.findall(r"^accelerated: (\d+) of (\d+) sockets$", done.stderr, re.MULTILINE)
     assert 2 <= int(counts[0]) < int(counts[1]), done.stderr
     rows = re.findall(r"10\.9\.0\.1:6379 +10\.9\.0\.2:\d+ +yes .*", done.stderr)
     # Two clients had 50000 requests each, of some 30 bytes.

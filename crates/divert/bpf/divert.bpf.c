@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered flows of devices go to the near end of a pair of devices (XDP), at whose far end a
-// program has them. What it sends by its inlet, if it is of a flow of its own, goes where the
-// kernel's routes and neighbours have it (traffic control), or, as if it came, to the kernel. A flow
-// whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
-// One that is held is not: the service is about to have a socket for it.
+// Registered flows of devices go to the near end of a
+// pair of devices (XDP), at whose far end a program has them. What it sends by its inlet, if it is
+// of a flow of its own, goes where the kernel's routes and neighbours have it (traffic control),
+// or, as if it came, to the kernel. A flow whose socket is closed or disconnected is forgotten at
+// once: its addresses may become another's. One that is held is not: the service is about to have a
+// socket for it. Of sockets of UDP the kernel does not tell; the service holds their ports.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -160,7 +161,8 @@ INLINE int divert(struct xdp_md *context) {
         return XDP_PASS;
     struct registered *found;
     if (flow.protocol == (is_ipv6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
-        if (!is_too_big(transport, end, is_ipv6, &dropped))
+        // The kernel's socket of UDP learns it.
+        if (!is_too_big(transport, end, is_ipv6, &dropped) || dropped.protocol != PROTOCOL_TCP)
             return XDP_PASS;
         found = lookup(&flows, &dropped);
     } else {

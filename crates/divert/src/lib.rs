@@ -1,13 +1,14 @@
 //! Flows of devices that go to a program, by programs in the kernel.
 //!
 //! A program has devices of its own: a pair (veth), and an inlet (TAP). What comes to a device and
-//! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end. What
-//! it sends by the inlet and is of one of its flows goes out of the device, to the neighbour that the
-//! kernel's routes have for it; or to the kernel, with a mark, where it is of the direction of what
-//! comes. All else that it sends is dropped. So a program neither sees nor sends what is not its own.
-//! A flow is its own for as long as its socket is connected: when that is closed, or connected to
-//! another address, the kernel forgets the flow at once. Where the service replaces the socket, it
-//! holds the flow meanwhile.
+//! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end.
+//! What it sends by the inlet and is of one of its flows goes out of the device, to the neighbour
+//! that the kernel's routes have for it; or to the kernel, with a mark, where it is of the
+//! direction of what comes. All else that it sends is dropped. So a program neither sees nor sends
+//! what is not its own. A flow is its own for as long as its socket is connected: when that is
+//! closed, or connected to another address, the kernel forgets the flow at once. Where the service
+//! replaces the socket, it holds the flow meanwhile. That is so for TCP; a flow of UDP is the
+//! program's until it is forgotten.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +24,7 @@ use aya::programs::{
     BtfTracePoint, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode,
 };
 use aya::{Btf, BtfError, Ebpf, EbpfError};
-use loopscope_stack::packet::Flow;
+use loopscope_stack::packet::{Flow, Protocol};
 use nix::ifaddrs::getifaddrs;
 use thiserror::Error;
 
@@ -113,7 +114,6 @@ const VALUE: usize = 40;
 const ADDRESS: usize = 16;
 const STOPPED: usize = ADDRESS + 6;
 const HELD: usize = STOPPED + 1;
-const TCP: u8 = 6;
 /// linux/bpf.h: refused where there is one, or none.
 const BPF_NOEXIST: u64 = 1;
 const BPF_EXIST: u64 = 2;
@@ -227,13 +227,14 @@ impl Diversion {
         Ok(Installed { _links: links })
     }
 
-    /// Diverts a flow of TCP to a program from now on, until `socket`, which has it, is closed or
-    /// disconnected. `flow` is of the packets that come, to a device that the program was put on; one
-    /// that is diverted already is refused.
-    /// Those that the program gives the kernel as if they came have the mark.
+    /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed
+    /// or disconnected. Nothing in the kernel tells of that where it is of UDP. `flow` is of the
+    /// packets that come, to a device that the program was put on; one that is diverted already is
+    /// refused. Those that the program gives the kernel as if they came have the mark.
     pub fn divert(
         &mut self,
         flow: &Flow,
+        protocol: Protocol,
         socket: impl AsFd,
         device: &Device,
         own: &Own,
@@ -246,9 +247,11 @@ impl Diversion {
             to.copy_from_slice(&number.to_ne_bytes());
         }
         value[ADDRESS..STOPPED].copy_from_slice(&attached.address);
-        let key = key(flow);
-        // First: a socket that is closed from here on takes its flow along.
-        self.of_sockets.insert(&socket.as_fd(), key, 0)?;
+        let key = key(flow, protocol);
+        if protocol == Protocol::Tcp {
+            // First: a socket that is closed from here on takes its flow along.
+            self.of_sockets.insert(&socket.as_fd(), key, 0)?;
+        }
         self.flows.insert(key, value, BPF_NOEXIST).map_err(|error| match error {
             MapError::SyscallError(error) if error.io_error.kind() == ErrorKind::AlreadyExists => {
                 DivertError::Diverted
@@ -260,15 +263,16 @@ impl Diversion {
     /// Leaves what comes of a flow to the kernel again. The program can still send packets of the
     /// flow, also those that it has to give the kernel. What comes in this very moment may be missing
     /// in the counts.
-    pub fn stop(&mut self, flow: &Flow) -> Result<(), DivertError> {
-        self.mark(flow, STOPPED, 1).map(drop)
+    pub fn stop(&mut self, flow: &Flow, protocol: Protocol) -> Result<(), DivertError> {
+        self.mark(key(flow, protocol), STOPPED, 1).map(drop)
     }
 
-    /// Keeps a flow although its socket is about to be disconnected, until [`Diversion::hand_over`]
-    /// or [`Diversion::forget`]. What comes goes to the program as before; what the program sends
-    /// of the flow is dropped. False: the socket was closed or disconnected before.
+    /// Keeps a flow of TCP although its socket is about to be disconnected, until
+    /// [`Diversion::hand_over`] or [`Diversion::forget`]. What comes goes to the program as before;
+    /// what the program sends of the flow is dropped. False: the socket was closed or disconnected
+    /// before.
     pub fn hold(&mut self, flow: &Flow) -> Result<bool, DivertError> {
-        self.mark(flow, HELD, 1)
+        self.mark(key(flow, Protocol::Tcp), HELD, 1)
     }
 
     /// Gives a flow that is held to another socket, which is connected as the first one was: it is
@@ -279,17 +283,17 @@ impl Diversion {
         from: impl AsFd,
         to: impl AsFd,
     ) -> Result<bool, DivertError> {
-        self.of_sockets.insert(&to.as_fd(), key(flow), 0)?;
+        let key = key(flow, Protocol::Tcp);
+        self.of_sockets.insert(&to.as_fd(), key, 0)?;
         match self.of_sockets.remove(&from.as_fd()) {
             Err(error) if is_missing(&error) => {}
             removed => removed?,
         }
-        self.mark(flow, HELD, 0)
+        self.mark(key, HELD, 0)
     }
 
     /// Sets a byte of a flow's value. False: its socket was closed or disconnected before.
-    fn mark(&mut self, flow: &Flow, at: usize, byte: u8) -> Result<bool, DivertError> {
-        let key = key(flow);
+    fn mark(&mut self, key: [u8; KEY], at: usize, byte: u8) -> Result<bool, DivertError> {
         let Some(mut value) = self.find(&key)? else { return Ok(false) };
         value[at] = byte;
         match self.flows.insert(key, value, BPF_EXIST) {
@@ -301,17 +305,21 @@ impl Diversion {
 
     /// Forgets a flow; what came of it. The program can send no more packets of it. None: its socket
     /// was closed or disconnected before.
-    pub fn forget(&mut self, flow: &Flow) -> Result<Option<Counts>, DivertError> {
-        let counts = self.counts(flow)?;
-        match self.flows.remove(&key(flow)) {
+    pub fn forget(
+        &mut self,
+        flow: &Flow,
+        protocol: Protocol,
+    ) -> Result<Option<Counts>, DivertError> {
+        let counts = self.counts(flow, protocol)?;
+        match self.flows.remove(&key(flow, protocol)) {
             Err(error) if is_missing(&error) => Ok(None),
             forgotten => Ok(forgotten.map(|()| counts)?),
         }
     }
 
     /// What came of a flow so far. None: it is forgotten.
-    pub fn counts(&self, flow: &Flow) -> Result<Option<Counts>, DivertError> {
-        Ok(self.find(&key(flow))?.map(|value| {
+    pub fn counts(&self, flow: &Flow, protocol: Protocol) -> Result<Option<Counts>, DivertError> {
+        Ok(self.find(&key(flow, protocol))?.map(|value| {
             let number =
                 |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().expect("8 bytes"));
             Counts { packets: number(24), payload: number(32) }
@@ -358,7 +366,7 @@ fn error(device: &Device, source: ProgramError) -> DivertError {
     DivertError::Attach { device: device.name.clone(), source }
 }
 
-fn key(flow: &Flow) -> [u8; KEY] {
+fn key(flow: &Flow, protocol: Protocol) -> [u8; KEY] {
     let mut key = [0; KEY];
     let mut put = |socket: &SocketAddr, address: usize, port: usize| {
         match socket.ip() {
@@ -369,6 +377,6 @@ fn key(flow: &Flow) -> [u8; KEY] {
     };
     put(&flow.from, 0, 32);
     put(&flow.to, 16, 34);
-    (key[36], key[37]) = (TCP, flow.to.is_ipv6().into());
+    (key[36], key[37]) = (protocol as u8, flow.to.is_ipv6().into());
     key
 }

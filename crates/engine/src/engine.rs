@@ -1,5 +1,7 @@
 //! The connections of a program that are transferred here.
 
+mod datagrams;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,21 +9,23 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use loopscope_frames::{Bound, Inlet, Layout, Offload, Socket, Train};
+use loopscope_frames::{Bound, Inlet, Layout};
+use loopscope_stack::datagram;
 use loopscope_stack::icmp::TooBig;
-use loopscope_stack::packet::{CHECKSUM, Checksums, Flow, Written, parse, set_checksum, write};
+use loopscope_stack::packet::{Checksums, Flow, parse};
 use loopscope_stack::{Config, Connection, Connections, End, Id, Leaving};
 use loopscope_unix_lines as lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::datagrams::Datagrams;
+use crate::devices::{Devices, ETHERNET, give_kernel};
 use crate::error::EngineError;
 use crate::frozen::is_frozen;
 use crate::observe::Observe;
 use crate::shared::{Head, map_connection};
 use crate::wire::{Answer, Request};
 
-const ETHERNET: usize = 14;
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
 /// Bytes of the largest packet of IP, without those that need an option for it (RFC 2675).
@@ -58,6 +62,7 @@ pub struct Engine<O = ()> {
     /// The service was there when it was looked at last.
     is_served: bool,
     connections: Connections<Known>,
+    datagrams: Datagrams,
     devices: Devices,
     clock: Instant,
     data: Vec<u8>,
@@ -75,15 +80,6 @@ pub struct Returned {
     pub end: Option<End>,
     /// What [`Engine::give_back`] tells.
     pub counts: Option<(u64, u64)>,
-}
-
-#[derive(Debug)]
-struct Devices {
-    socket: Socket,
-    /// Frames that its ring has room for.
-    room: usize,
-    inlet: Inlet,
-    frame: Vec<u8>,
 }
 
 impl Engine {
@@ -117,6 +113,7 @@ impl<O: Observe> Engine<O> {
             stream,
             is_served: true,
             connections: Connections::default(),
+            datagrams: Datagrams::default(),
             devices,
             clock: Instant::now(),
             data: vec![0; TRAIN],
@@ -282,11 +279,21 @@ impl<O: Observe> Engine<O> {
         for packet in kept {
             self.devices.give_kernel(packet).map_err(EngineError::Devices)?;
         }
-        // All that waits in the ring.
+        self.receive_all(now)?;
+        self.ask_to_forget(number)
+    }
+
+    /// Takes all that waits in the ring.
+    fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
         for _ in 0..self.devices.room.div_ceil(BATCH) {
             self.receive(now).map_err(EngineError::Devices)?;
         }
-        let (answer, _) = self.ask(&Request::Forget { connection: number }, &[])?;
+        Ok(())
+    }
+
+    /// Has the service forget a connection; packets and bytes of data that came of it.
+    fn ask_to_forget(&self, connection: u64) -> Result<Option<(u64, u64)>, EngineError> {
+        let (answer, _) = self.ask(&Request::Forget { connection }, &[])?;
         let Answer::Forgotten { packets, payload } = answer else { return Err(unexpected()) };
         Ok(packets.zip(payload))
     }
@@ -339,12 +346,21 @@ impl<O: Observe> Engine<O> {
         let Engine {
             devices: Devices { socket, inlet, frame: to_kernel, .. },
             connections,
+            datagrams,
             observer,
             ..
         } = self;
         let mut failed = Ok(());
         socket.receive(BATCH, |_, frame| {
             let Some(packet) = frame.get(ETHERNET..) else { return };
+            if datagram::is_of(packet) {
+                if !datagrams.receive(packet)
+                    && let Err(error) = give_kernel(inlet, to_kernel, packet)
+                {
+                    failed = Err(error);
+                }
+                return;
+            }
             if let Some(TooBig { flow, seq, most }) = TooBig::of(packet) {
                 let found = connections.of(&flow).and_then(|id| connections.change(id));
                 if let Some(connection) = found {
@@ -391,38 +407,6 @@ impl<O: Observe> Engine<O> {
     }
 }
 
-impl Devices {
-    /// Sends a segment, or several of `size` bytes of data.
-    #[inline]
-    fn send(
-        &mut self,
-        flow: &Flow,
-        segment: &loopscope_stack::Segment<'_>,
-        size: usize,
-    ) -> io::Result<()> {
-        let frame = &mut self.frame;
-        let Written { length, tcp, data } =
-            write(flow, segment, Checksums::Unfinished, &mut frame[ETHERNET..]);
-        let (header, packet) = frame.split_at_mut(ETHERNET);
-        header.copy_from_slice(&ethernet(packet));
-        let train = Train {
-            headers: (ETHERNET + data) as u16,
-            size: size as u16,
-            is_ipv6: flow.to.is_ipv6(),
-        };
-        let offload = Offload {
-            checked: (ETHERNET + tcp) as u16,
-            checksum: CHECKSUM as u16,
-            train: (segment.payload.len() > size).then_some(train),
-        };
-        unless_gone(self.inlet.write(&frame[..ETHERNET + length], Some(offload)))
-    }
-
-    fn give_kernel(&mut self, packet: Vec<u8>) -> io::Result<()> {
-        give_kernel(&self.inlet, &mut self.frame, &packet)
-    }
-}
-
 /// The service gives back what it has taken. Until then the program must not use the socket.
 fn wait_for_return(head: &Head) -> Result<(), EngineError> {
     wait_until(|| head.has_returned())
@@ -437,37 +421,6 @@ fn wait_until(done: impl Fn() -> bool) -> Result<(), EngineError> {
         std::thread::sleep(Duration::from_micros(100));
     }
     Ok(())
-}
-
-/// Gives the kernel a packet that came, as if it came now.
-fn give_kernel(inlet: &Inlet, frame: &mut [u8], packet: &[u8]) -> io::Result<()> {
-    // A larger one has no length in its header.
-    let Some(frame) = frame.get_mut(..ETHERNET + packet.len()) else { return Ok(()) };
-    frame[ETHERNET..].copy_from_slice(packet);
-    // Its sender may have left the checksum to its device.
-    if set_checksum(&mut frame[ETHERNET..]).is_err() {
-        return Ok(());
-    }
-    frame[..ETHERNET].copy_from_slice(&ethernet(packet));
-    unless_gone(inlet.write(frame, None))
-}
-
-/// The service that has ended has removed the devices, and taken the connections.
-#[inline]
-fn unless_gone(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => Ok(()),
-        written => written,
-    }
-}
-
-/// The header of Ethernet of an IP packet. The kernel sets its addresses.
-#[inline]
-fn ethernet(packet: &[u8]) -> [u8; ETHERNET] {
-    let mut header = [0; ETHERNET];
-    let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
-    header[12..].copy_from_slice(if is_ipv4 { &[0x08, 0x00] } else { &[0x86, 0xdd] });
-    header
 }
 
 fn receive(stream: &UnixStream) -> Result<(Answer, Vec<OwnedFd>), EngineError> {

@@ -4,7 +4,12 @@
 //! The service (`crates/stack-service`) takes a connection over from the kernel and gives it back; in
 //! between, an [`Engine`] transfers its data. Both have the memory of its streams, and of where they
 //! are ([`memory`]), so that the service can give a connection back whose program was killed.
+//!
+//! Of a connected socket of UDP the engine has the datagrams, while the kernel's socket stays as it
+//! is ([`Engine::take_datagrams`]).
 
+mod datagrams;
+mod devices;
 mod engine;
 mod error;
 mod frozen;
@@ -13,6 +18,7 @@ mod observe;
 mod shared;
 pub mod wire;
 
+pub use datagrams::{DatagramsId, Leftover, Sent};
 pub use engine::{Engine, Returned};
 pub use error::EngineError;
 pub use observe::Observe;

@@ -20,15 +20,20 @@ pub enum Request {
         /// Bytes that may come before the program reads them.
         receive: usize,
     },
-    /// Give a connection back to the kernel, as its memory has it.
+    /// Divert the datagrams that come for a connected socket of UDP, whose descriptor comes with
+    /// it. The socket stays as it is.
+    TakeDatagrams,
+    /// Give a connection back to the kernel, as its memory has it; or leave the datagrams of a
+    /// socket to the kernel again.
     GiveBack {
         /// Its number.
         connection: u64,
         /// The program is about to close the socket, which nobody else has.
         closing: bool,
     },
-    /// What came for a connection meanwhile was given to the kernel, too: nothing more of it is the
-    /// program's.
+    /// What came for a connection, or for a socket of UDP, meanwhile was given to the kernel, too:
+    /// nothing more of it is the program's. Of a socket it can come without
+    /// [`Request::GiveBack`]: the program closes it.
     Forget {
         /// Its number.
         connection: u64,
@@ -68,6 +73,17 @@ pub enum Answer {
         /// Bytes of the ring of what comes.
         receive: usize,
     },
+    /// The program has the datagrams of a socket from now on, and sends its own.
+    TakenDatagrams {
+        /// Its number.
+        connection: u64,
+        /// The other end.
+        from: SocketAddr,
+        /// This end.
+        to: SocketAddr,
+        /// Bytes of the largest packet of the device, with the header of IP.
+        mtu: usize,
+    },
     /// The kernel has it again.
     GivenBack,
     /// It is forgotten; what came of it.
@@ -81,7 +97,8 @@ pub enum Answer {
     Refused(String),
 }
 
-/// A connection of a program, at the moment in which the service was asked.
+/// A connection of a program, or its connected socket of UDP, at the moment in which the service
+/// was asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
@@ -89,6 +106,8 @@ pub struct Status {
     pub process: Option<i32>,
     /// Its user. None: the kernel does not tell.
     pub user: Option<u32>,
+    /// `TCP` or `UDP`.
+    pub protocol: String,
     /// This end.
     pub local: SocketAddr,
     /// The other end.
@@ -101,7 +120,7 @@ pub struct Status {
     /// Bytes of data.
     pub payload: Option<u64>,
     /// What the program has saved last. None: it saves it at this moment, or the kernel has the
-    /// connection again.
+    /// connection again, or it is of UDP.
     pub streams: Option<Streams>,
 }
 

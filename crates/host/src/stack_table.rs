@@ -4,11 +4,13 @@ use std::io::{self, Write};
 
 use loopscope_stack_service::{Status, Streams};
 
-const HEADS: [&str; 11] = [
-    "PID", "UID", "LOCAL", "PEER", "DEVICE", "PACKETS", "BYTES", "UNACKED", "UNREAD", "MSS", "RTT",
+const COLUMNS: usize = 12;
+const HEADS: [&str; COLUMNS] = [
+    "PID", "UID", "PROTO", "LOCAL", "PEER", "DEVICE", "PACKETS", "BYTES", "UNACKED", "UNREAD",
+    "MSS", "RTT",
 ];
 /// Columns of words. Those of numbers are set to the right.
-const WORDS: [usize; 3] = [2, 3, 4];
+const WORDS: [usize; 4] = [2, 3, 4, 5];
 
 /// Writes a line for each connection. What is not known is a dash.
 pub fn write(out: &mut impl Write, programs: usize, connections: &[Status]) -> io::Result<()> {
@@ -19,11 +21,11 @@ pub fn write(out: &mut impl Write, programs: usize, connections: &[Status]) -> i
     if connections.is_empty() {
         return Ok(());
     }
-    let rows: Vec<[String; 11]> =
+    let rows: Vec<[String; COLUMNS]> =
         [HEADS.map(String::from)].into_iter().chain(connections.iter().map(row)).collect();
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 11] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     for row in &rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
@@ -39,13 +41,14 @@ pub fn write(out: &mut impl Write, programs: usize, connections: &[Status]) -> i
     Ok(())
 }
 
-fn row(status: &Status) -> [String; 11] {
+fn row(status: &Status) -> [String; COLUMNS] {
     let streams = status.streams.as_ref();
     let of = |get: fn(&Streams) -> usize| known(streams.map(get));
     let trip = streams.and_then(|streams| streams.round_trip_us);
     [
         known(status.process),
         known(status.user),
+        status.protocol.clone(),
         status.local.to_string(),
         status.peer.to_string(),
         status.device.clone(),

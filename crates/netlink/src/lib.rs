@@ -76,6 +76,8 @@ pub struct Route {
     pub link: u32,
     /// Whether it does not leave this host.
     pub is_local: bool,
+    /// Whether it leads to one host.
+    pub is_unicast: bool,
 }
 
 /// A connection to the network namespace of the thread that opened it.
@@ -180,12 +182,13 @@ impl Connection {
             match answer.payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
                     let is_local = route.header.kind == RouteType::Local;
+                    let is_unicast = route.header.kind == RouteType::Unicast;
                     let link = route.attributes.iter().find_map(|attribute| match attribute {
                         RouteAttribute::Oif(link) => Some(*link),
                         _ => None,
                     });
                     let link = link.ok_or_else(|| io::Error::from(Errno::ENETUNREACH))?;
-                    return Ok(Route { link, is_local });
+                    return Ok(Route { link, is_local, is_unicast });
                 }
                 NetlinkPayload::Error(error) => return Err(refusal("route", &error)),
                 _ => {}

@@ -1,6 +1,7 @@
 //! What the kernel tells of a descriptor that is the program's.
 #![allow(unsafe_code)]
 
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -84,6 +85,78 @@ pub(crate) fn addresses(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
     let here = rustix::net::getsockname(borrow(fd)).ok()?;
     let there = rustix::net::getpeername(borrow(fd)).ok()??;
     Some((here.try_into().ok()?, there.try_into().ok()?))
+}
+
+/// An address as the kernel has written it, in the form that the program's family of sockets has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    bytes: [u8; size_of::<libc::sockaddr_in6>()],
+    length: usize,
+}
+
+impl Name {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Whether an address that a program gives is the same one.
+    pub(crate) fn is(&self, given: &[u8]) -> bool {
+        // The family, the port, and the address: that of IPv6 comes behind a label of flows.
+        let parts = if self.length < self.bytes.len() { [0..8, 0..0] } else { [0..4, 8..24] };
+        parts.into_iter().all(|part| given.get(part.clone()) == self.bytes.get(part))
+    }
+}
+
+/// The other end, where the socket is connected.
+pub(crate) fn peer(fd: c_int) -> Option<Name> {
+    let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
+    let mut length = bytes.len() as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes.
+    let got = unsafe { libc::getpeername(fd, bytes.as_mut_ptr().cast(), &raw mut length) };
+    let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len())?;
+    (got == 0).then_some(Name { bytes, length })
+}
+
+/// Whether a socket is one of IPv6.
+pub(crate) fn is_ipv6(fd: c_int) -> bool {
+    integer(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_INET6)
+}
+
+/// Bytes of the largest packet that reaches the other end in one piece, with the header of IP, as
+/// far as the kernel has learnt it (ip(7), IP_MTU).
+pub(crate) fn path_mtu(fd: c_int, is_ipv6: bool) -> Option<usize> {
+    let (level, name) = match is_ipv6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        false => (libc::IPPROTO_IP, libc::IP_MTU),
+    };
+    integer(fd, level, name).and_then(|mtu| usize::try_from(mtu).ok())
+}
+
+/// Receives a datagram from the kernel's socket without waiting, and without being cancelled: the
+/// bytes that were written to `parts`, and those of the datagram. None: none waits.
+pub(crate) fn receive(
+    fd: c_int,
+    parts: &mut [IoSliceMut<'_>],
+) -> Result<Option<(usize, usize)>, c_int> {
+    let room: usize = parts.iter().map(|part| part.len()).sum();
+    // SAFETY: an `IoSliceMut` is an `iovec` (its documentation says so). A message of zeros is one
+    // with nothing in it. The kernel writes to its pieces, which live until it returns.
+    let found = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = parts.as_mut_ptr().cast();
+        message.msg_iovlen = parts.len() as _;
+        let flags = (libc::MSG_DONTWAIT | libc::MSG_TRUNC) as usize;
+        let message = (&raw mut message) as usize;
+        real::syscall(libc::SYS_recvmsg, fd as usize, message, flags, 0, 0)
+    };
+    match usize::try_from(found) {
+        Ok(length) => Ok(Some((length.min(room), length))),
+        Err(_) => match real::errno() {
+            libc::EAGAIN | libc::EINTR => Ok(None),
+            why => Err(why),
+        },
+    }
 }
 
 /// Bytes of both streams, those that came and those that were written, as the kernel has them.

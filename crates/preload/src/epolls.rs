@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, c_int};
+use libc::{
+    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, c_int,
+};
 
 use crate::descriptor::{self, Control};
 use crate::sleepers::{new_event, signal};
@@ -20,6 +22,20 @@ static BELL: u8 = 0;
 /// What the program is told of the bell.
 fn bell_data() -> u64 {
     std::ptr::from_ref(&BELL).addr() as u64
+}
+
+/// What is told of a socket of UDP that the kernel watches for the stack: the address of its place
+/// here, which is no data of a program.
+static TOKENS: [u8; 1 << 16] = [0; 1 << 16];
+
+fn token(fd: c_int) -> u64 {
+    (std::ptr::from_ref(&TOKENS).addr() as u64).wrapping_add(u64::from(fd.unsigned_abs()))
+}
+
+/// The descriptor that a token stands for.
+fn of_token(data: u64) -> Option<c_int> {
+    let place = data.checked_sub(token(0))?;
+    (place < TOKENS.len() as u64).then_some(place as c_int)
 }
 
 /// What is known of a connection.
@@ -40,6 +56,9 @@ struct Interest {
     data: u64,
     /// Whether the stack has its connection, and the kernel does not watch it.
     is_of_stack: bool,
+    /// What the kernel has told of a socket of UDP that the stack has, and the program was not
+    /// told.
+    by_kernel: u32,
     /// With EPOLLONESHOT it is told once.
     is_armed: bool,
     /// With EPOLLET: bytes that had come when it was told last, and whether it was told at all.
@@ -57,17 +76,20 @@ impl Interest {
         if status.is_writable {
             found |= EPOLLOUT | EPOLLWRNORM;
         }
-        let found = found as u32 & self.events;
+        let always = (EPOLLERR | EPOLLHUP) as u32;
+        let found = found as u32 & self.events | self.by_kernel & (self.events | always);
         let can = |event: c_int| found & event as u32 != 0;
         let has_come = can(EPOLLIN | EPOLLRDNORM) && (!self.is_told || status.came > self.seen);
         let has_room = can(EPOLLOUT | EPOLLWRNORM) && (!self.is_told || status.was_full);
-        let is_edge = self.events & EPOLLET as u32 == 0 || has_come || has_room;
+        let has_edge = has_come || has_room || self.by_kernel != 0;
+        let is_edge = self.events & EPOLLET as u32 == 0 || has_edge;
         (self.is_of_stack && self.is_armed && found != 0 && is_edge).then_some(found)
     }
 
     fn told(&mut self, status: Status) {
         self.seen = status.came;
         self.is_told = true;
+        self.by_kernel = 0;
         self.is_armed = self.events & EPOLLONESHOT as u32 == 0;
     }
 
@@ -76,6 +98,15 @@ impl Interest {
         let private = (EPOLLET | EPOLLONESHOT) as u32;
         let events = if self.is_armed { self.events } else { self.events & private };
         Control { events, data: self.data }
+    }
+
+    /// What the kernel is told to watch of a socket of UDP that the stack has. It tells each event
+    /// once where it need not be told again.
+    fn watch(&self, fd: c_int) -> Control {
+        let once = self.events & (EPOLLET | EPOLLONESHOT) as u32 != 0;
+        let wanted = self.events & (EPOLLIN | EPOLLRDNORM) as u32;
+        let events = wanted | if once { EPOLLET as u32 } else { 0 };
+        Control { events, data: token(fd) }
     }
 }
 
@@ -114,16 +145,28 @@ impl Epolls {
         match operation {
             libc::EPOLL_CTL_DEL if known => {
                 self.0.get_mut(&epoll).map(|known| known.interests.remove(&fd));
+                if is_of_stack && table::is_datagrams(fd) {
+                    descriptor::control(epoll, operation, fd, asked)?;
+                }
                 Ok(())
             }
             libc::EPOLL_CTL_ADD if known && is_of_stack => Err(libc::EEXIST),
             libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL if !known && is_of_stack => Err(libc::ENOENT),
             libc::EPOLL_CTL_DEL => Ok(()),
             _ => {
-                let interest =
-                    Interest { events, data, is_of_stack, is_armed: true, seen: 0, is_told: false };
-                let epoll = self.known(epoll)?;
-                epoll.interests.insert(fd, interest);
+                let interest = Interest {
+                    events,
+                    data,
+                    is_of_stack,
+                    by_kernel: 0,
+                    is_armed: true,
+                    seen: 0,
+                    is_told: false,
+                };
+                self.known(epoll)?.interests.insert(fd, interest);
+                if is_of_stack && table::is_datagrams(fd) {
+                    descriptor::control(epoll, operation, fd, interest.watch(fd))?;
+                }
                 Ok(())
             }
         }
@@ -148,9 +191,12 @@ impl Epolls {
     pub(crate) fn taken(&mut self, fd: c_int) {
         for (number, epoll) in &mut self.0 {
             if let Some(interest) = epoll.interests.get_mut(&fd) {
-                let asked = interest.control();
+                let (operation, asked) = match table::is_datagrams(fd) {
+                    true => (libc::EPOLL_CTL_MOD, interest.watch(fd)),
+                    false => (libc::EPOLL_CTL_DEL, interest.control()),
+                };
                 // That it fails means that the kernel does not watch it.
-                let _ = descriptor::control(*number, libc::EPOLL_CTL_DEL, fd, asked);
+                let _ = descriptor::control(*number, operation, fd, asked);
                 interest.is_of_stack = true;
                 signal(&epoll.bell);
             }
@@ -164,8 +210,11 @@ impl Epolls {
                 && interest.is_of_stack
             {
                 // That it fails means that the program has closed one of them.
-                let asked = interest.control();
-                let _ = descriptor::control(*number, libc::EPOLL_CTL_ADD, fd, asked);
+                let operation = match table::is_datagrams(fd) {
+                    true => libc::EPOLL_CTL_MOD,
+                    false => libc::EPOLL_CTL_ADD,
+                };
+                let _ = descriptor::control(*number, operation, fd, interest.control());
             }
         }
     }
@@ -238,14 +287,22 @@ impl Epolls {
         told
     }
 
-    /// Takes the bell out of what the kernel has told.
-    pub(crate) fn without_bell(&self, epoll: c_int, found: &mut Vec<Control>) {
-        let before = found.len();
-        found.retain(|found| found.data != bell_data());
-        if found.len() < before
-            && let Some(epoll) = self.0.get(&epoll)
-        {
-            let _ = rustix::io::read(&epoll.bell, &mut [0; 8]);
-        }
+    /// Takes the bell out of what the kernel has told, and what it has told of sockets of UDP for
+    /// the stack.
+    pub(crate) fn without_bell(&mut self, epoll: c_int, found: &mut Vec<Control>) {
+        let mut epoll = self.0.get_mut(&epoll);
+        found.retain(|found| {
+            let is_bell = found.data == bell_data();
+            if is_bell && let Some(epoll) = &epoll {
+                let _ = rustix::io::read(&epoll.bell, &mut [0; 8]);
+            }
+            let fd = of_token(found.data);
+            if let Some(fd) = fd
+                && let Some(interest) = epoll.as_mut().and_then(|one| one.interests.get_mut(&fd))
+            {
+                interest.by_kernel |= found.events;
+            }
+            !is_bell && fd.is_none()
+        });
     }
 }

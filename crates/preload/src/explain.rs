@@ -1,4 +1,4 @@
-//! What became of each TCP socket, for a person to read.
+//! What became of each socket of TCP and UDP, for a person to read.
 //!
 //! A socket has a line when its connection is taken over or left to the kernel, and one when it is
 //! closed, which replaces those before: a program that is killed has told what it had open.
@@ -17,6 +17,9 @@ use crate::descriptor;
 /// Why the kernel has a connection whose socket is closed.
 pub(crate) const CLOSED: &str = "the program has closed it";
 
+/// Why the kernel has the datagrams of a socket that may come from anywhere.
+pub(crate) const NOT_CONNECTED: &str = "it is not connected";
+
 /// Bytes of lines that are kept before they are written.
 const MOST: usize = 1 << 16;
 
@@ -26,6 +29,8 @@ struct Line {
     process: i32,
     /// Its number among the sockets of the process.
     socket: u64,
+    /// `TCP` or `UDP`.
+    protocol: &'static str,
     /// Whether the socket was open when this was written.
     open: bool,
     /// This end and the other; None where the socket was never connected.
@@ -41,8 +46,10 @@ struct Line {
     /// Bytes that the program has read from the stack, and written to it.
     read_from_stack: u64,
     written_to_stack: u64,
+    /// Datagrams of UDP that came to the stack and had no room.
+    dropped_by_stack: u64,
     /// Bytes of both streams, also of those by the kernel, as its socket tells. It counts one more
-    /// as written where this end has connected, for its SYN.
+    /// as written where this end has connected, for its SYN. None of UDP: it does not count.
     received: Option<u64>,
     written: Option<u64>,
 }
@@ -84,14 +91,25 @@ impl Explain {
         let count = &mut self.count;
         Some(self.open.entry(fd).or_insert_with(|| {
             *count += 1;
-            Line { process, socket: *count, open: true, ..Line::default() }
+            Line { process, socket: *count, protocol: "TCP", open: true, ..Line::default() }
         }))
     }
 
     /// A socket was made.
-    pub(crate) fn opened(&mut self, fd: i32) {
+    pub(crate) fn opened(&mut self, fd: i32, is_udp: bool) {
         self.open.remove(&fd);
-        self.line(fd);
+        if let Some(line) = self.line(fd)
+            && is_udp
+        {
+            line.protocol = "UDP";
+        }
+    }
+
+    /// So many datagrams had no room.
+    pub(crate) fn dropped(&mut self, fd: i32, count: u64) {
+        if let Some(line) = self.line(fd) {
+            line.dropped_by_stack = count;
+        }
     }
 
     /// Whether it is a socket that will have a line.
@@ -160,6 +178,7 @@ impl Explain {
             // A connection that both ends have closed has no addresses any more.
             let bytes = line.received.unwrap_or(0) + line.written.unwrap_or(0);
             line.why = Some(match (line.peer, bytes) {
+                (None, 0) if line.protocol == "UDP" => NOT_CONNECTED.into(),
                 (None, 0) => "it had no connection that transfers data".into(),
                 _ => "it ended before a second call that transfers data".into(),
             });

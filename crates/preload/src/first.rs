@@ -262,8 +262,7 @@ pub(crate) fn give_back(fd: c_int, name: &CStr) {
         lock::with(|state| {
             let why = format!("{}()", name.to_string_lossy());
             // A candidate is connected, and named, before it has a connection.
-            let is_connection = state.connection(fd).is_some();
-            if is_connection || !matches!(name.to_bytes(), b"connect" | b"bind") {
+            if state.has(fd) || !matches!(name.to_bytes(), b"connect" | b"bind") {
                 state.release(fd, &why);
             }
         });

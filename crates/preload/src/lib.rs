@@ -1,5 +1,6 @@
 //! A library for LD_PRELOAD: TCP connections of a program that knows nothing of it are taken over
-//! from the kernel, and their data are transferred by the stack.
+//! from the kernel, and their data are transferred by the stack. So are the datagrams of its
+//! connected sockets of UDP.
 //!
 //! A connection is taken over at its second call that transfers data. Each function of the C
 //! library that such a descriptor can be given to is here. It is served by the stack, or the
@@ -14,6 +15,7 @@
 //! socket when the program ends. In a recording (`LOOPSCOPE_RUNTIME_DIR`) what the library does is
 //! events of the group `stack`.
 
+mod datagrams;
 mod descriptor;
 mod entry;
 mod epolls;

@@ -27,6 +27,14 @@ pub(crate) fn setting(level: c_int, name: c_int) -> Way {
     }
 }
 
+/// The same on a socket of UDP. The service knows which options it must not have.
+pub(crate) fn setting_datagrams(level: c_int, name: c_int) -> Way {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Way::Timeout,
+        _ => Way::GiveBack,
+    }
+}
+
 /// Whether setsockopt(2) on a connection that was not taken over has it stay with the kernel: the
 /// stack knows nothing of these.
 pub(crate) fn forbids(level: c_int, name: c_int) -> bool {
@@ -102,28 +110,31 @@ pub(crate) struct How {
     pub(crate) at_once: bool,
     /// MSG_WAITALL.
     pub(crate) all: bool,
+    /// MSG_TRUNC: the call returns the bytes of the whole datagram.
+    pub(crate) whole: bool,
 }
 
-/// What the flags of recv(2) ask for. None: it is the kernel's.
-pub(crate) fn receiving(flags: c_int) -> Option<How> {
+/// What the flags of recv(2) ask for; `datagrams`: on a socket of UDP. None: it is the kernel's.
+pub(crate) fn receiving(flags: c_int, datagrams: bool) -> Option<How> {
     let known =
         libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
+    let known = if datagrams { known | libc::MSG_TRUNC } else { known };
     (flags & !known == 0).then_some(How {
         at_once: flags & libc::MSG_DONTWAIT != 0,
         all: flags & libc::MSG_WAITALL != 0,
+        whole: flags & libc::MSG_TRUNC != 0,
     })
 }
 
-/// What the flags of send(2) ask for. MSG_MORE only puts segments together, which the stack does by
-/// itself. None: it is the kernel's.
-pub(crate) fn sending(flags: c_int) -> Option<How> {
-    let known = libc::MSG_DONTWAIT
-        | libc::MSG_NOSIGNAL
-        | libc::MSG_MORE
-        | libc::MSG_EOR
-        | libc::MSG_CONFIRM
-        | libc::MSG_DONTROUTE;
-    (flags & !known == 0).then_some(How { at_once: flags & libc::MSG_DONTWAIT != 0, all: false })
+/// What the flags of send(2) ask for; `datagrams`: on a socket of UDP. MSG_MORE only puts segments
+/// together, which the stack does by itself; of datagrams it makes others. None: it is the
+/// kernel's.
+pub(crate) fn sending(flags: c_int, datagrams: bool) -> Option<How> {
+    let of_both = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_EOR;
+    let of_streams = libc::MSG_MORE | libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
+    let known = if datagrams { of_both } else { of_both | of_streams };
+    let at_once = flags & libc::MSG_DONTWAIT != 0;
+    (flags & !known == 0).then_some(How { at_once, ..How::default() })
 }
 
 /// What poll(2) tells of a connection with so many bytes that can be read, that can be written, and

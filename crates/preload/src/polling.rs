@@ -20,14 +20,16 @@ const ALONE: Duration = Duration::from_millis(100);
 const TURNS: u32 = 15;
 
 /// The events of all descriptors that the stack has, set in `fds`; how many have some. The others
-/// are put into `of_kernel`, at their places.
+/// are put into `of_kernel`, at their places, and so are sockets of UDP that have none: the kernel
+/// may have something for them.
 fn look(state: &State, fds: &mut [pollfd], of_kernel: &mut Vec<pollfd>) -> usize {
     of_kernel.clear();
     let mut ready = 0;
     for polled in fds {
         polled.revents = 0;
         let of_stack = state.events(polled.fd, polled.events);
-        let fd = if of_stack.is_some() { -1 } else { polled.fd };
+        let is_told = of_stack.is_some_and(|found| found != 0 || !state.has_datagrams(polled.fd));
+        let fd = if is_told { -1 } else { polled.fd };
         of_kernel.push(pollfd { fd, events: polled.events, revents: 0 });
         polled.revents = of_stack.unwrap_or(0);
         ready += usize::from(polled.revents != 0);

@@ -1,6 +1,9 @@
 //! The program's connections that the stack has, and the threads that wait for them.
 
+mod datagrams;
 mod readiness;
+
+pub(crate) use datagrams::Received;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd as _;
@@ -9,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use loopscope_engine::{Engine, EngineError, Returned};
+use loopscope_stack::packet::Protocol;
 use loopscope_stack::{Connection, End, Id};
 
 use crate::descriptor;
 use crate::epolls::Epolls;
-use crate::explain::{self, CLOSED, Explain};
+use crate::explain::{self, CLOSED, Explain, NOT_CONNECTED};
 use crate::helper::Helper;
 use crate::ports::Ports;
 use crate::receive::{self, Receive};
@@ -29,10 +33,17 @@ const RETRY: Duration = Duration::from_secs(1);
 /// After so many bytes were read the other end is told of the room at once.
 const MUCH: usize = 1 << 13;
 
-/// A connection that the stack has.
+/// A connection, or a socket of UDP whose datagrams the stack has.
+#[derive(Debug)]
+enum Of {
+    Stream(Id),
+    Datagrams(datagrams::Socket),
+}
+
+/// What the stack has of a descriptor.
 #[derive(Debug)]
 struct Slot {
-    id: Id,
+    of: Of,
     recorded: Recorded,
     is_nonblocking: bool,
     /// SO_RCVTIMEO and SO_SNDTIMEO.
@@ -41,6 +52,15 @@ struct Slot {
     bytes: [u64; 2],
     /// Whether the last write found too little room.
     was_full: bool,
+}
+
+impl Slot {
+    fn id(&self) -> Option<Id> {
+        match self.of {
+            Of::Stream(id) => Some(id),
+            Of::Datagrams(_) => None,
+        }
+    }
 }
 
 /// How a connection goes back to the kernel.
@@ -100,8 +120,8 @@ impl State {
         }
     }
 
-    /// A TCP socket that nobody else has was made. Whether it is the first one.
-    pub(crate) fn opened(&mut self, fd: c_int) -> bool {
+    /// A socket of TCP or UDP that nobody else has was made. Whether it is the first one.
+    pub(crate) fn opened(&mut self, fd: c_int, protocol: Protocol) -> bool {
         let is_first = self.path.is_none();
         if is_first {
             let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
@@ -117,10 +137,12 @@ impl State {
             }
             self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
         }
-        self.explain.opened(fd);
+        let is_udp = protocol == Protocol::Udp;
+        self.explain.opened(fd, is_udp);
         if !table::set(fd, Kind::Candidate) {
             self.explain.why(fd, "the number of its descriptor is too large");
         }
+        table::set_datagrams(fd, is_udp);
         is_first
     }
 
@@ -140,7 +162,10 @@ impl State {
     }
 
     fn try_to_take(&mut self, fd: c_int, start: fn() -> Option<Helper>) -> Result<bool, String> {
-        let Some((here, there)) = descriptor::addresses(fd) else { return Ok(false) };
+        let is_udp = table::is_datagrams(fd);
+        let Some((here, there)) = descriptor::addresses(fd) else {
+            return if is_udp { Err(NOT_CONNECTED.into()) } else { Ok(false) };
+        };
         if self.is_ending {
             return Err("the program ends or forks".into());
         }
@@ -156,6 +181,9 @@ impl State {
         if let Some(why) = self.ports.refuses(here, there) {
             return Err(why.into());
         }
+        if is_udp {
+            return self.take_datagrams(fd, start);
+        }
         let engine = self.engine()?;
         let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {
             Ok(id) => id,
@@ -169,17 +197,26 @@ impl State {
         let outline = engine.get(id).map(|connection| connection.outline(Duration::ZERO));
         let taken = |outline| engine.observer().taken(id, fd, (here, there), &outline);
         let recorded = outline.map(taken).unwrap_or_default();
+        self.hold(fd, Of::Stream(id), recorded, start).inspect_err(|why| {
+            let _ = self.engine.as_mut().map(|engine| engine.give_back(id));
+            recorded.returned(why, [0; 2]);
+        })?;
+        Ok(true)
+    }
+
+    /// The stack has a descriptor from now on.
+    fn hold(
+        &mut self,
+        fd: c_int,
+        of: Of,
+        recorded: Recorded,
+        start: fn() -> Option<Helper>,
+    ) -> Result<(), String> {
         if self.helper.is_none() {
             self.helper = start();
         }
-        let Some(helper) = &mut self.helper else {
-            // Nobody would answer the other end while the program computes.
-            let _ = self.engine.as_mut().map(|engine| engine.give_back(id));
-            let why = "no thread can be started";
-            recorded.returned(why, [0; 2]);
-            return Err(why.into());
-        };
-        helper.wake();
+        // Without it nobody would take what comes while the program computes.
+        self.helper.as_mut().ok_or("no thread can be started")?.wake();
         let place = usize::try_from(fd).map_err(|_| "no descriptor")?;
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, || None);
@@ -187,12 +224,12 @@ impl State {
         let is_nonblocking = descriptor::is_nonblocking(fd);
         let (timeouts, bytes) = ([None; 2], [0; 2]);
         self.slots[place] =
-            Some(Slot { id, recorded, is_nonblocking, timeouts, bytes, was_full: false });
+            Some(Slot { of, recorded, is_nonblocking, timeouts, bytes, was_full: false });
         self.count += 1;
         self.read_timeouts(fd);
         self.explain.taken(fd);
         self.epolls.taken(fd);
-        Ok(true)
+        Ok(())
     }
 
     fn engine(&mut self) -> Result<&mut Engine<Recorder>, String> {
@@ -229,7 +266,7 @@ impl State {
         self.turns += 1;
         let done = engine.turn();
         for Returned { id, end, counts } in engine.take_returned() {
-            let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == id);
+            let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id() == Some(id));
             if let Some(place) = self.slots.iter().position(of) {
                 let why = end.map_or("the connection came back".into(), |end: End| end.to_string());
                 self.forget(place as c_int, &why, counts);
@@ -252,7 +289,7 @@ impl State {
     pub(crate) fn read(&mut self, fd: c_int, parts: &mut [IoSliceMut<'_>]) -> Option<usize> {
         let mut done = 0;
         for part in parts {
-            let id = self.slot(fd)?.id;
+            let id = self.slot(fd)?.id()?;
             let count = self.engine.as_mut()?.read(id, part);
             let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
             done += count;
@@ -273,7 +310,7 @@ impl State {
     pub(crate) fn write(&mut self, fd: c_int, parts: &[IoSlice<'_>]) -> Option<usize> {
         let mut done = 0;
         for part in parts {
-            let (id, began) = (self.slot(fd)?.id, record::now());
+            let (id, began) = (self.slot(fd)?.id()?, record::now());
             let count = self.engine.as_mut()?.write(id, part);
             let Some(count) = self.moved(fd, count) else { return (done > 0).then_some(done) };
             done += count;
@@ -333,7 +370,7 @@ impl State {
     /// TCP_NODELAY was set or not.
     pub(crate) fn read_no_delay(&mut self, fd: c_int) {
         let is_set = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Some(0);
-        if let Some(id) = self.slot(fd).map(|slot| slot.id)
+        if let Some(id) = self.slot(fd).and_then(|slot| slot.id())
             && let Some(engine) = &mut self.engine
         {
             engine.set_no_delay(id, is_set);
@@ -344,7 +381,7 @@ impl State {
     /// The connection of a descriptor. None: the kernel has it.
     pub(crate) fn connection(&self, fd: c_int) -> Option<&Connection> {
         let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
-        self.engine.as_ref()?.get(slot.id)
+        self.engine.as_ref()?.get(slot.id()?)
     }
 
     /// Bytes that the program has read from the stack, and written to it. None: the kernel has the
@@ -356,7 +393,7 @@ impl State {
     /// Gives the connection of a descriptor back, if the stack has it, and leaves it to the kernel
     /// for good.
     pub(crate) fn release(&mut self, fd: c_int, why: &str) {
-        self.hand_back(fd, why, Engine::give_back);
+        self.hand_back(fd, why, false);
     }
 
     /// The same for a descriptor that the program then closes, and nobody else has.
@@ -366,7 +403,7 @@ impl State {
             let streams = self.streams(fd);
             self.explain.counted(fd, streams);
         }
-        self.hand_back(fd, CLOSED, Engine::close);
+        self.hand_back(fd, CLOSED, true);
     }
 
     /// Bytes that came, and that were written, of a connection that the stack has.
@@ -379,8 +416,17 @@ impl State {
         Some((came + read + readable - passed.min(came), sent + written))
     }
 
-    fn hand_back(&mut self, fd: c_int, why: &str, way: Way) {
-        if let Some(id) = self.slot(fd).map(|slot| slot.id)
+    fn hand_back(&mut self, fd: c_int, why: &str, closing: bool) {
+        if self.has_datagrams(fd) {
+            self.hand_datagrams_back(fd, why, closing);
+            self.wake_ready();
+            if self.has(fd) {
+                // It is read to its end first.
+                return;
+            }
+        }
+        let way: Way = if closing { Engine::close } else { Engine::give_back };
+        if let Some(id) = self.slot(fd).and_then(|slot| slot.id())
             && let Some(engine) = &mut self.engine
         {
             match way(engine, id) {
@@ -432,8 +478,12 @@ impl State {
     /// The kernel has the connection of a descriptor.
     fn forget(&mut self, fd: c_int, why: &str, counts: Option<(u64, u64)>) {
         let Some(slot) = self.slots.get_mut(fd as usize).and_then(Option::take) else { return };
-        self.count -= 1;
-        slot.recorded.returned(why, slot.bytes);
+        if slot.of.needs_service() {
+            self.count -= 1;
+        }
+        if slot.id().is_some() {
+            slot.recorded.returned(why, slot.bytes);
+        }
         self.explain.returned(fd, slot.bytes, counts.map(|(_, payload)| payload));
         self.explain.why(fd, why);
         self.epolls.returned(fd);

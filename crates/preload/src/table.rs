@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// Descriptors from here on are the kernel's for ever.
 const SIZE: usize = 1 << 16;
-/// The lowest bits of a word are the kind. Then come the calls that have transferred data, up to a
-/// few, and then the number of threads that are in such a call by the kernel.
-const KIND: u32 = 0xf;
+/// The lowest bits of a word are the kind, and whether it is a socket of UDP. Then come the calls
+/// that have transferred data, up to a few, and then the number of threads that are in such a call
+/// by the kernel.
+const KIND: u32 = 0x7;
+const DATAGRAMS: u32 = 0x8;
 const CALL: u32 = 1 << 4;
 const CALLS: u32 = 0xf0;
 const USER: u32 = 1 << 8;
@@ -16,9 +18,9 @@ const USER: u32 = 1 << 8;
 pub(crate) enum Kind {
     /// The kernel's.
     Plain = 0,
-    /// A TCP socket of this program alone, which may be taken over.
+    /// A socket of TCP or UDP of this program alone, which may be taken over.
     Candidate = 1,
-    /// The stack has its connection, or is taking it.
+    /// The stack has its connection, or its datagrams, or is taking them.
     Taken = 2,
     /// A TCP socket that accepts connections.
     Listener = 3,
@@ -70,10 +72,28 @@ pub(crate) fn set(fd: i32, kind: Kind) -> bool {
     if kind != Kind::Plain {
         LARGEST.fetch_max(fd, Ordering::Relaxed);
     }
-    let new = |old: u32| Some((old & !(KIND | CALLS)) | kind as u32);
+    let kept = if matches!(kind, Kind::Candidate | Kind::Taken) { 0 } else { DATAGRAMS };
+    let new = |old: u32| Some((old & !(KIND | CALLS | kept)) | kind as u32);
     // Pairs with the load of `kind`.
     let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
     true
+}
+
+/// Says whether a candidate is a socket of UDP.
+pub(crate) fn set_datagrams(fd: i32, is_udp: bool) {
+    if let Some(word) = word(fd) {
+        // Pairs with the load of `is_datagrams`.
+        match is_udp {
+            true => word.fetch_or(DATAGRAMS, Ordering::Release),
+            false => word.fetch_and(!DATAGRAMS, Ordering::Release),
+        };
+    }
+}
+
+/// Whether a candidate, or one that is taken, is a socket of UDP.
+pub(crate) fn is_datagrams(fd: i32) -> bool {
+    // Pairs with the store of `set_datagrams`.
+    word(fd).is_some_and(|word| word.load(Ordering::Acquire) & DATAGRAMS != 0)
 }
 
 /// Begins a call of the kernel: the descriptor is not taken over before [`end`]. `transfers`: the

@@ -18,11 +18,13 @@ pub(crate) enum Outcome {
     Look,
     /// So many bytes, and the kernel has the connection for the rest.
     Kernel(usize),
+    /// The kernel serves this call alone.
+    Once,
 }
 
 impl Outcome {
     /// The outcome of an attempt that has transferred so many bytes so far.
-    fn of(attempted: Result<Outcome, Stop>, done: usize) -> Outcome {
+    pub(crate) fn of(attempted: Result<Outcome, Stop>, done: usize) -> Outcome {
         match attempted {
             Ok(outcome) => outcome,
             Err(_) if done > 0 => Outcome::Done(done),

@@ -13,7 +13,9 @@ mod receive;
 use std::net::SocketAddr;
 
 use habit::Habit;
-use options::{How, Way, control, events, forbids, is_told, receiving, sending, setting};
+use options::{
+    How, Way, control, events, forbids, is_told, receiving, sending, setting, setting_datagrams,
+};
 use ports::Ports;
 use receive::Receive;
 
@@ -59,17 +61,36 @@ fn the_environment_says_how_threads_wait() {
 #[test]
 fn flags_that_the_stack_does_not_know_are_the_kernels() {
     let plain = How::default();
-    assert_eq!(receiving(0), Some(plain));
-    assert_eq!(receiving(libc::MSG_WAITALL), Some(How { all: true, ..plain }));
-    assert_eq!(receiving(libc::MSG_DONTWAIT), Some(How { at_once: true, ..plain }));
+    assert_eq!(receiving(0, false), Some(plain));
+    assert_eq!(receiving(libc::MSG_WAITALL, false), Some(How { all: true, ..plain }));
+    assert_eq!(receiving(libc::MSG_DONTWAIT, false), Some(How { at_once: true, ..plain }));
     for flags in [libc::MSG_PEEK, libc::MSG_OOB, libc::MSG_TRUNC, libc::MSG_ERRQUEUE] {
-        assert_eq!(receiving(flags), None);
-        assert_eq!(receiving(flags | libc::MSG_DONTWAIT), None);
+        assert_eq!(receiving(flags, false), None);
+        assert_eq!(receiving(flags | libc::MSG_DONTWAIT, false), None);
     }
-    assert_eq!(sending(libc::MSG_NOSIGNAL | libc::MSG_MORE), Some(plain));
-    assert_eq!(sending(libc::MSG_DONTWAIT), Some(How { at_once: true, ..plain }));
+    assert_eq!(sending(libc::MSG_NOSIGNAL | libc::MSG_MORE, false), Some(plain));
+    assert_eq!(sending(libc::MSG_DONTWAIT, false), Some(How { at_once: true, ..plain }));
     for flags in [libc::MSG_OOB, libc::MSG_ZEROCOPY, libc::MSG_FASTOPEN] {
-        assert_eq!(sending(flags), None);
+        assert_eq!(sending(flags, false), None);
+    }
+    // MSG_MORE makes other datagrams of them.
+    for flags in [libc::MSG_MORE, libc::MSG_CONFIRM, libc::MSG_DONTROUTE, libc::MSG_ZEROCOPY] {
+        assert_eq!(sending(flags, true), None);
+    }
+    assert_eq!(receiving(libc::MSG_TRUNC, true), Some(How { whole: true, ..plain }));
+    for flags in [libc::MSG_PEEK, libc::MSG_ERRQUEUE] {
+        assert_eq!(receiving(flags, true), None);
+    }
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        assert_eq!(setting_datagrams(libc::SOL_SOCKET, name), Way::Timeout);
+    }
+    for (level, name) in [
+        (libc::SOL_SOCKET, libc::SO_PRIORITY),
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+        (libc::IPPROTO_IP, libc::IP_TOS),
+        (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
+    ] {
+        assert_eq!(setting_datagrams(level, name), Way::GiveBack);
     }
 }
 

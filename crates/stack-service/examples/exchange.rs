@@ -6,10 +6,11 @@
 //! asked until there is something), `unsegmented` (blocking ones, whose devices get segments one by
 //! one), `stack` (both ends use the engine, and look until there is something), or `unmodified`,
 //! `unmodified-spin` and `unmodified-block`: the program of `blocking`, at both ends under the
-//! library of crates/preload, which waits so. That has to be built before.
+//! library of crates/preload, which waits so. That has to be built before. `udp-` before `blocking`
+//! and the unmodified ones has the 64 bytes go as datagrams of UDP.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -29,11 +30,13 @@ const MESSAGE: usize = 64;
 const WARM_UP: usize = 1000;
 const BUFFER: usize = 1 << 16;
 const SERVER: &str = "10.0.0.1:7000";
+const CLIENT_OF_UDP: &str = "10.0.0.2:7001";
 
 /// One end of a connection.
 enum End {
     Blocking(TcpStream),
     Spinning(TcpStream),
+    Datagrams(UdpSocket),
     Stack(Box<Engine>, Id),
 }
 
@@ -42,6 +45,7 @@ impl End {
         while !bytes.is_empty() {
             let written = match self {
                 End::Blocking(stream) | End::Spinning(stream) => or_none(stream.write(bytes)),
+                End::Datagrams(socket) => socket.send(bytes).expect("it is sent"),
                 End::Stack(engine, id) => {
                     let written = engine.write(*id, bytes).expect(SERVED).expect(HELD);
                     engine.turn().expect(SERVED);
@@ -56,6 +60,7 @@ impl End {
         loop {
             let count = match self {
                 End::Blocking(stream) | End::Spinning(stream) => or_none(stream.read(target)),
+                End::Datagrams(socket) => socket.recv(target).expect("it was not lost"),
                 End::Stack(engine, id) => {
                     engine.turn().expect(SERVED);
                     engine.read(*id, target).expect(SERVED).expect(HELD)
@@ -81,6 +86,14 @@ impl End {
 
 const SERVED: &str = "the service is there";
 const HELD: &str = "the other end has not closed it";
+
+/// One end's socket of UDP, connected to the other end's.
+fn datagrams(is_client: bool) -> UdpSocket {
+    let (own, other) = if is_client { (CLIENT_OF_UDP, SERVER) } else { (SERVER, CLIENT_OF_UDP) };
+    let socket = UdpSocket::bind(own).expect("the address is there");
+    socket.connect(other).expect("there is a way to it");
+    socket
+}
 
 /// Starts a service in the network namespace of this thread; where it listens.
 fn serve(name: &str) -> PathBuf {
@@ -111,6 +124,7 @@ fn or_none(result: std::io::Result<usize>) -> usize {
 struct Exchange {
     count: usize,
     is_bulk: bool,
+    is_udp: bool,
     is_client: bool,
 }
 
@@ -178,7 +192,8 @@ impl Exchange {
         }
         let mut child = Command::new(program)
             .args([if self.is_client { CLIENT } else { SERVER_END }, &self.count.to_string()])
-            .args(self.is_bulk.then_some("bulk"))
+            .args(self.is_bulk.then_some(BULK))
+            .args(self.is_udp.then_some(UDP))
             .env("LD_PRELOAD", library)
             .env("LOOPSCOPE_STACK", &path)
             .env("LOOPSCOPE_STACK_RECEIVE", receive)
@@ -202,16 +217,24 @@ impl Exchange {
 
     /// Takes part as a program that knows nothing of the stack, and says what it has measured.
     fn as_program(self) {
-        let stream = if self.is_client {
-            TcpStream::connect(SERVER)
+        let mut end = if self.is_udp {
+            let socket = datagrams(self.is_client);
+            if !self.is_client {
+                println!("{READY}");
+            }
+            End::Datagrams(socket)
         } else {
-            let listener = TcpListener::bind(SERVER).expect("the address is there");
-            println!("{READY}");
-            listener.accept().map(|(stream, _)| stream)
+            let stream = if self.is_client {
+                TcpStream::connect(SERVER)
+            } else {
+                let listener = TcpListener::bind(SERVER).expect("the address is there");
+                println!("{READY}");
+                listener.accept().map(|(stream, _)| stream)
+            };
+            let stream = stream.expect("the other end is there");
+            stream.set_nodelay(true).expect("it is TCP");
+            End::Blocking(stream)
         };
-        let stream = stream.expect("the other end is there");
-        stream.set_nodelay(true).expect("it is TCP");
-        let mut end = End::Blocking(stream);
         let Measured { round_trips, whole, cpu } =
             self.run(&mut end, ClockId::CLOCK_PROCESS_CPUTIME_ID);
         let times = [whole, cpu].into_iter().chain(round_trips);
@@ -238,6 +261,9 @@ const LIBRARY: &str = "libloopscope_preload.so";
 const CLIENT: &str = "as-client";
 const SERVER_END: &str = "as-server";
 const READY: &str = "ready";
+/// What follows the count.
+const BULK: &str = "bulk";
+const UDP: &str = "udp";
 
 fn namespace() -> OwnedFd {
     std::fs::File::open("/proc/thread-self/ns/net").expect("a thread has one").into()
@@ -268,6 +294,11 @@ fn start(
         if let Some(receive) = kind.strip_prefix("unmodified") {
             let receive = receive.strip_prefix('-').unwrap_or("adaptive");
             return exchange.run_program(receive, name, || _ = barrier.wait());
+        }
+        if exchange.is_udp {
+            let mut end = End::Datagrams(datagrams(exchange.is_client));
+            barrier.wait();
+            return exchange.run(&mut end, ClockId::CLOCK_THREAD_CPUTIME_ID);
         }
         let stream = if exchange.is_client {
             barrier.wait();
@@ -305,11 +336,13 @@ fn main() {
     let [kind, count, rest @ ..] = &words[..] else { panic!("exchange KIND COUNT") };
     let count = count.parse().expect("a count");
     if [CLIENT, SERVER_END].contains(&&kind[..]) {
-        return Exchange { count, is_bulk: !rest.is_empty(), is_client: kind == CLIENT }
-            .as_program();
+        let has = |word: &str| rest.iter().any(|each| each == word);
+        let (is_bulk, is_udp, is_client) = (has(BULK), has(UDP), kind == CLIENT);
+        return Exchange { count, is_bulk, is_udp, is_client }.as_program();
     }
     let (kind, is_bulk) =
         kind.strip_suffix("-bulk").map_or((&kind[..], false), |kind| (kind, true));
+    let (kind, is_udp) = kind.strip_prefix("udp-").map_or((kind, false), |kind| (kind, true));
     let kinds = [
         "blocking",
         "spinning",
@@ -319,13 +352,17 @@ fn main() {
         "unmodified-spin",
         "unmodified-block",
     ];
-    assert!(kinds.contains(&kind), "no kind is called {kind}");
+    let is_known = match is_udp {
+        true => !is_bulk && (kind == "blocking" || kind.starts_with("unmodified")),
+        false => true,
+    };
+    assert!(is_known && kinds.contains(&kind), "no kind is called {kind}");
     let namespaces = [make_namespace(), make_namespace()];
     connect(&namespaces, kind == "unsegmented");
     let barrier = Arc::new(Barrier::new(2));
     let ends = [(false, "here"), (true, "there")];
     let threads = namespaces.into_iter().zip(ends).map(|(namespace, (is_client, name))| {
-        let exchange = Exchange { count, is_bulk, is_client };
+        let exchange = Exchange { count, is_bulk, is_udp, is_client };
         start(kind.to_owned(), exchange, namespace, name, barrier.clone())
     });
     let threads: Vec<JoinHandle<Measured>> = threads.collect();

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use loopscope_engine::memory::Memory;
 use loopscope_frames::Inlet;
 use loopscope_stack::State;
-use loopscope_stack::packet::Flow;
+use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Frozen, Successor};
 
 use crate::error::MachineError;
@@ -71,7 +71,7 @@ impl Closing<'_> {
         // Where it fails, the kernel learns both by itself.
         let _ = successor.teach(state, &mut injector(flow, inlet));
         // What is sent now is answered, and the answers are the kernel's.
-        machine.stop(flow)?;
+        machine.stop(flow, Protocol::Tcp)?;
         Ok(successor.release(state)?)
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
 use loopscope_frames::{Bound, Inlet, Redirect, takes_large};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
-use loopscope_stack::packet::Flow;
-use loopscope_takeover::{Successor, flow_of, namespace_of};
+use loopscope_stack::packet::{Flow, Protocol};
+use loopscope_takeover::{Successor, datagrams_of, flow_of, mtu_of, namespace_of};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -23,11 +23,12 @@ use crate::undo::delete;
 
 /// Packets that come to a frozen socket have it where they come from the program.
 pub(crate) const MARK: u32 = 0x6c73;
-const ETHERNET: usize = 14;
 /// Bytes of the largest frame of a device, where each packet has to fit into one buffer.
 const LARGEST: usize = 1600;
-/// The largest MTU of a device, where they may be in several.
-const LARGEST_MTU: u32 = 65_535;
+/// Bytes of the largest packet that the pair of a program takes: where each has to fit into one
+/// buffer, and where they may be in several.
+const PAIR_MTU: u32 = 1500;
+const LARGE_MTU: u32 = 65_535;
 /// Frames that a program's ring has room for.
 const ROOM: u32 = 2048;
 
@@ -38,7 +39,7 @@ pub(crate) struct Machine {
     /// The numbers of the last program and of the last connection.
     programs: AtomicU64,
     connections: AtomicU64,
-    /// Whether devices may have an MTU of more than a page.
+    /// Whether packets may be in several buffers.
     takes_large: bool,
     kernel: Mutex<Kernel>,
 }
@@ -53,6 +54,7 @@ struct Kernel {
 #[derive(Debug)]
 pub(crate) struct Diverted {
     pub(crate) flow: Flow,
+    pub(crate) protocol: Protocol,
     device: Device,
 }
 
@@ -113,8 +115,9 @@ impl Machine {
         let namespace = std::fs::File::open("/proc/thread-self/ns/net");
         let namespace: OwnedFd = namespace.map_err(MachineError::Devices)?.into();
         let peer = Peer { name: &far, namespace: namespace.as_fd(), address: None };
-        let mtu = self.takes_large.then_some(LARGEST_MTU);
-        netlink.make(vec![veth(&near, &peer, mtu, None)]).map_err(MachineError::Devices)?;
+        netlink
+            .make(vec![veth(&near, &peer, Some(self.pair_mtu()), None)])
+            .map_err(MachineError::Devices)?;
         let mut made = Pair(Some(near.clone()));
         let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
         self.keeper.inlet(program, &inlet).map_err(MachineError::Keeper)?;
@@ -167,7 +170,11 @@ impl Machine {
     }
 
     /// The flow of a socket's connection, if the service could have its packets.
-    pub(crate) fn flow_of(&self, socket: &OwnedFd) -> Result<Flow, MachineError> {
+    pub(crate) fn flow_of(
+        &self,
+        socket: &OwnedFd,
+        protocol: Protocol,
+    ) -> Result<Flow, MachineError> {
         let system = |what| move |source| MachineError::System { what, source };
         let namespace =
             namespace_of(socket).map_err(system("cannot ask for the socket's namespace"))?;
@@ -175,16 +182,18 @@ impl Machine {
             let why = "its socket is in another network namespace than the service";
             return Err(MachineError::Refused(why.to_owned()));
         }
-        Ok(flow_of(socket)?)
+        Ok(match protocol {
+            Protocol::Tcp => flow_of(socket)?,
+            Protocol::Udp => datagrams_of(socket)?,
+        })
     }
 
-    /// Has the packets of a socket's connection go to a program from now on.
-    pub(crate) fn divert(
+    /// The device that the packets of a flow come from, and go to.
+    pub(crate) fn device_of(
         &self,
-        flow: Flow,
-        socket: &OwnedFd,
-        devices: &Devices,
-    ) -> Result<Diverted, MachineError> {
+        flow: &Flow,
+        protocol: Protocol,
+    ) -> Result<Device, MachineError> {
         let system = |what| move |source| MachineError::System { what, source };
         let refused = |why: &str| MachineError::Refused(why.to_owned());
         let route = Connection::open()
@@ -193,41 +202,65 @@ impl Machine {
         if route.is_local {
             return Err(refused("the other end is on this machine, without a device between"));
         }
+        if protocol == Protocol::Udp && !route.is_unicast {
+            return Err(refused("the other end is not one host"));
+        }
         let name = if_indextoname(route.link)
             .map_err(|errno| system("cannot ask for a device's name")(errno.into()))?;
-        let device = Device { index: route.link, name: name.to_string_lossy().into_owned() };
-        let links = || Connection::open()?.links();
-        if !self.takes_large
-            && let Some(link) = links().map_err(system("cannot ask for devices"))?.get(&device.name)
-            && link.mtu.is_none_or(|mtu| mtu as usize + ETHERNET > LARGEST)
-        {
-            return Err(refused(
-                "the MTU of its device is larger than 1586, which needs Linux 6.6",
-            ));
+        Ok(Device { index: route.link, name: name.to_string_lossy().into_owned() })
+    }
+
+    /// Bytes of the largest packet of a device, with the header of IP. A device whose packets the
+    /// pair of a program does not take is refused.
+    pub(crate) fn mtu_of(&self, socket: &OwnedFd, device: &Device) -> Result<usize, MachineError> {
+        let what = "cannot ask for the device's largest packet";
+        let mtu =
+            mtu_of(socket, &device.name).map_err(|source| MachineError::System { what, source })?;
+        if mtu > self.pair_mtu() as usize {
+            let device = &device.name;
+            let why = format!("the MTU of {device} is more than {PAIR_MTU}, which needs Linux 6.6");
+            return Err(MachineError::Refused(why));
         }
+        Ok(mtu)
+    }
+
+    fn pair_mtu(&self) -> u32 {
+        if self.takes_large { LARGE_MTU } else { PAIR_MTU }
+    }
+
+    /// Has the packets of a socket's connection, which come from this device, go to a program from
+    /// now on.
+    pub(crate) fn divert(
+        &self,
+        flow: Flow,
+        protocol: Protocol,
+        socket: &OwnedFd,
+        device: Device,
+        devices: &Devices,
+    ) -> Result<Diverted, MachineError> {
         let kernel = &mut *self.kernel();
         kernel.diversion.attach(&device)?;
         *kernel.used.entry(device.index).or_default() += 1;
         let own = &devices.own;
-        if let Err(error) = kernel.diversion.divert(&flow, socket, &device, own, MARK) {
+        if let Err(error) = kernel.diversion.divert(&flow, protocol, socket, &device, own, MARK) {
             kernel.release(&device)?;
             return Err(error.into());
         }
-        let diverted = Diverted { flow, device };
+        let diverted = Diverted { flow, protocol, device };
         // The socket may have been connected to another address meanwhile, before it was watched.
         match flow_of(socket) {
             Ok(found) if found == flow => Ok(diverted),
             other => {
                 kernel.forget(diverted)?;
                 other?;
-                Err(refused("its socket is in use at the same time"))
+                Err(MachineError::Refused("its socket is in use at the same time".to_owned()))
             }
         }
     }
 
     /// Leaves what comes of a connection to the kernel again.
-    pub(crate) fn stop(&self, flow: &Flow) -> Result<(), MachineError> {
-        Ok(self.kernel().diversion.stop(flow)?)
+    pub(crate) fn stop(&self, flow: &Flow, protocol: Protocol) -> Result<(), MachineError> {
+        Ok(self.kernel().diversion.stop(flow, protocol)?)
     }
 
     /// Keeps the flow of a connection whose socket is about to be disconnected. False: it was
@@ -247,14 +280,14 @@ impl Machine {
         diversion.hand_over(flow, from, to)?;
         // The kernel did not forget the flow while it was held.
         if to.is_closed()? {
-            diversion.forget(flow)?;
+            diversion.forget(flow, Protocol::Tcp)?;
         }
         Ok(())
     }
 
     /// No socket has a flow that is held: nothing of it is the program's any more.
     pub(crate) fn lose(&self, flow: &Flow) -> Result<(), MachineError> {
-        Ok(self.kernel().diversion.forget(flow).map(drop)?)
+        Ok(self.kernel().diversion.forget(flow, Protocol::Tcp).map(drop)?)
     }
 
     /// Forgets a connection; what came of it, unless its socket was closed or disconnected.
@@ -263,8 +296,9 @@ impl Machine {
     }
 
     /// What came of a connection so far. None: its socket was closed or disconnected.
-    pub(crate) fn counts(&self, flow: &Flow) -> Result<Option<Counts>, MachineError> {
-        Ok(self.kernel().diversion.counts(flow)?)
+    pub(crate) fn counts(&self, diverted: &Diverted) -> Result<Option<Counts>, MachineError> {
+        let Diverted { flow, protocol, .. } = diverted;
+        Ok(self.kernel().diversion.counts(flow, *protocol)?)
     }
 
     fn kernel(&self) -> MutexGuard<'_, Kernel> {
@@ -274,8 +308,8 @@ impl Machine {
 
 impl Kernel {
     fn forget(&mut self, diverted: Diverted) -> Result<Option<Counts>, MachineError> {
-        let Diverted { flow, device } = diverted;
-        let counts = self.diversion.forget(&flow)?;
+        let Diverted { flow, protocol, device } = diverted;
+        let counts = self.diversion.forget(&flow, protocol)?;
         self.release(&device)?;
         Ok(counts)
     }

@@ -10,10 +10,11 @@ use loopscope_engine::memory::Memory;
 use loopscope_engine::wire::{Answer, Request, Status, Streams};
 use loopscope_frames::Layout;
 use loopscope_stack::Outline;
-use loopscope_stack::packet::Flow;
+use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Frozen, Kept, Taken};
 
 use crate::close::Closing;
+use crate::datagrams::{Datagrams, forgotten};
 use crate::error::MachineError;
 use crate::machine::{Devices, Diverted, MARK, Machine};
 use crate::undo::{give_back, not_given_back};
@@ -38,6 +39,7 @@ pub(crate) struct Program {
     machine: Arc<Machine>,
     number: u64,
     connections: BTreeMap<u64, Held>,
+    datagrams: Datagrams,
     /// None: they are gone.
     devices: Option<Devices>,
 }
@@ -66,8 +68,8 @@ impl Program {
         let Layout { chunk, receive } = bound.layout;
         let answer = Answer::Welcome { chunk, receive, inlet: devices.inlet.name().to_owned() };
         let reply = Reply { answer, files: vec![bound.socket, bound.memory, inlet] };
-        let (connections, devices) = (BTreeMap::new(), Some(devices));
-        Ok((Program { machine, number, connections, devices }, reply))
+        let (connections, datagrams) = (BTreeMap::new(), Datagrams::default());
+        Ok((Program { machine, number, connections, datagrams, devices: Some(devices) }, reply))
     }
 
     /// Does what the program asks for.
@@ -76,6 +78,13 @@ impl Program {
         let done = match request {
             Request::Begin | Request::Status => refused("it has devices already"),
             Request::Take { send, receive } => self.take(files, send, receive),
+            Request::TakeDatagrams => self.take_datagrams(files),
+            Request::GiveBack { connection, closing: _ } if self.datagrams.has(connection) => {
+                self.datagrams.stop(&self.machine, connection).map(Reply::from)
+            }
+            Request::Forget { connection } if self.datagrams.has(connection) => {
+                self.datagrams.forget(&self.machine, connection).map(Reply::from)
+            }
             Request::GiveBack { connection, closing } => self.give_back(connection, closing),
             Request::Forget { connection } => self.forget(connection),
         };
@@ -88,12 +97,9 @@ impl Program {
         send: usize,
         receive: usize,
     ) -> Result<Reply, MachineError> {
-        let refused = |why: &str| Err(MachineError::Refused(why.to_owned()));
-        let Ok([socket]) = <[OwnedFd; 1]>::try_from(files) else {
-            return refused("it comes with one descriptor, that of its socket");
-        };
+        let socket = socket_of(files)?;
         let devices = self.devices()?;
-        let flow = self.machine.flow_of(&socket)?;
+        let flow = self.machine.flow_of(&socket, Protocol::Tcp)?;
         let kept = Kept::of(&socket)?;
         let (number, keeper) = (self.machine.connection(), &self.machine.keeper);
         // Whatever happens from here on, it knows how to undo it.
@@ -115,6 +121,12 @@ impl Program {
         Ok(Reply { answer, files: vec![file] })
     }
 
+    fn take_datagrams(&mut self, files: Vec<OwnedFd>) -> Result<Reply, MachineError> {
+        let socket = socket_of(files)?;
+        let devices = self.devices.as_ref().ok_or_else(gone)?;
+        self.datagrams.take(&self.machine, &socket, devices).map(Reply::from)
+    }
+
     /// Takes over a connection that the keeper knows of. Where that fails, the kernel has it as before.
     fn freeze(
         &self,
@@ -125,7 +137,9 @@ impl Program {
         devices: &Devices,
         [send, receive]: [usize; 2],
     ) -> Result<(Held, OwnedFd), MachineError> {
-        let diverted = self.machine.divert(flow, socket, devices)?;
+        let device = self.machine.device_of(&flow, Protocol::Tcp)?;
+        self.machine.mtu_of(socket, &device)?;
+        let diverted = self.machine.divert(flow, Protocol::Tcp, socket, device, devices)?;
         let taken = match Frozen::take(socket, kept, MARK) {
             Ok(taken) => taken,
             Err(error) => {
@@ -171,8 +185,8 @@ impl Program {
         } else {
             give_back(&frozen, memory, &flow, inlet).map(|()| None)
         };
-        machine.stop(&flow)?;
-        held.counts = machine.counts(&flow)?;
+        machine.stop(&flow, Protocol::Tcp)?;
+        held.counts = machine.counts(&held.diverted)?;
         machine.keeper.returned(connection).map_err(MachineError::Keeper)?;
         held.successor = given?;
         Ok(Answer::GivenBack.into())
@@ -186,29 +200,32 @@ impl Program {
         let held = self.connections.remove(&connection).expect("it was just found");
         // The other end may have reset the connection, which the kernel knows by now.
         let counts = self.machine.forget(held.diverted)?.or(held.counts);
-        let packets = counts.map(|counts| counts.packets);
-        let payload = counts.map(|counts| counts.payload);
-        Ok(Answer::Forgotten { packets, payload }.into())
+        Ok(forgotten(counts).into())
     }
 
     /// Its connections; `process` and `user` are the program's.
     pub(crate) fn status(&self, process: Option<i32>, user: Option<u32>) -> Vec<Status> {
-        let status = |held: &Held| {
-            let flow = held.diverted.flow;
-            let counts = self.machine.counts(&flow).ok().flatten();
-            let outline = held.frozen.as_ref().and_then(|_| held.memory.look().ok().flatten());
+        let status = |diverted: &Diverted, streams: Option<Streams>| {
+            let Flow { from, to } = diverted.flow;
+            let counts = self.machine.counts(diverted).ok().flatten();
             Status {
                 process,
                 user,
-                local: flow.to,
-                peer: flow.from,
-                device: held.diverted.device().to_owned(),
+                protocol: diverted.protocol.to_string(),
+                local: to,
+                peer: from,
+                device: diverted.device().to_owned(),
                 packets: counts.map(|counts| counts.packets),
                 payload: counts.map(|counts| counts.payload),
-                streams: outline.as_ref().map(streams),
+                streams,
             }
         };
-        self.connections.values().map(status).collect()
+        let connections = self.connections.values().map(|held| {
+            let outline = held.frozen.as_ref().and_then(|_| held.memory.look().ok().flatten());
+            status(&held.diverted, outline.as_ref().map(streams))
+        });
+        let datagrams = self.datagrams.all().map(|diverted| status(diverted, None));
+        connections.chain(datagrams).collect()
     }
 
     /// Whether connections are the program's.
@@ -219,7 +236,7 @@ impl Program {
     /// Takes all connections from the program, gives them back to the kernel, and removes its devices.
     /// `closing`: the program has ended. Says which could not be given back.
     pub(crate) fn return_all(&mut self, closing: bool) -> Vec<String> {
-        let mut failed = vec![];
+        let mut failed = self.datagrams.forget_all(&self.machine);
         for (number, held) in std::mem::take(&mut self.connections) {
             let Held { diverted, frozen, memory, successor, .. } = held;
             let flow = diverted.flow;
@@ -253,6 +270,13 @@ impl Program {
     fn devices(&self) -> Result<&Devices, MachineError> {
         self.devices.as_ref().ok_or_else(gone)
     }
+}
+
+fn socket_of(files: Vec<OwnedFd>) -> Result<OwnedFd, MachineError> {
+    let why = "it comes with one descriptor, that of its socket";
+    let [socket] =
+        <[OwnedFd; 1]>::try_from(files).map_err(|_| MachineError::Refused(why.to_owned()))?;
+    Ok(socket)
 }
 
 fn streams(outline: &Outline) -> Streams {

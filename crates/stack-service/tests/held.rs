@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use loopscope_divert::{Device, Diversion, Own};
 use loopscope_frames::Inlet;
-use loopscope_stack::packet::{Checksums, Flow, Written, write};
+use loopscope_stack::packet::{Checksums, Flow, Protocol::Tcp, Written, write};
 use loopscope_stack::{Blocks, Ecn, Flags, Segment, Seq};
 use nix::net::if_::if_nametoindex;
 use nix::unistd::geteuid;
@@ -101,7 +101,7 @@ fn outlives_its_socket() {
         let [flow, leaves] = [flow_to(&first.here), flow_to(&first.there)];
         let mut divert = |connection: &world::Connection| {
             let flow = flow_to(&connection.here);
-            diversion.divert(&flow, &connection.here, &device("here"), &own, MARK).unwrap();
+            diversion.divert(&flow, Tcp, &connection.here, &device("here"), &own, MARK).unwrap();
         };
         divert(&first);
         divert(&other);
@@ -115,18 +115,18 @@ fn outlives_its_socket() {
         assert!(is_sent("<diverted>"));
         assert!(diversion.hold(&flow).unwrap());
         connect_unspec(&first.here).unwrap();
-        assert!(diversion.counts(&flow).unwrap().is_some());
+        assert!(diversion.counts(&flow, Tcp).unwrap().is_some());
         assert!(!is_sent("<held>"));
         // It ends with the socket that it was handed to, and no more with the first.
         assert!(diversion.hand_over(&flow, &first.here, &second.here).unwrap());
         assert!(is_sent("<handed over>"));
         rustix::net::connect(&first.here, &second.there.local_addr().unwrap()).unwrap_err();
         connect_unspec(&first.here).unwrap();
-        assert!(diversion.counts(&flow).unwrap().is_some());
+        assert!(diversion.counts(&flow, Tcp).unwrap().is_some());
         connect_unspec(&second.here).unwrap();
-        assert_eq!(diversion.counts(&flow).unwrap(), None);
+        assert_eq!(diversion.counts(&flow, Tcp).unwrap(), None);
         assert!(!diversion.hold(&flow).unwrap());
         // What is forgotten is not held for the next one.
-        diversion.forget(&flow_to(&other.here)).unwrap();
+        diversion.forget(&flow_to(&other.here), Tcp).unwrap();
     }
 }

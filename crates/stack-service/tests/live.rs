@@ -197,8 +197,9 @@ fn the_service_tells_of_connections() {
         assert_eq!(engine.write(id, &[2; 500]).unwrap(), Some(500));
         let (programs, connections) = status();
         assert_eq!((programs, connections.len()), (1, 1));
-        let Status { process, user, local, peer, device, packets, payload, streams } =
+        let Status { process, user, protocol, local, peer, device, packets, payload, streams } =
             connections.into_iter().next().unwrap();
+        assert_eq!(protocol, "TCP");
         assert_eq!((process, user), (Some(std::process::id().cast_signed()), Some(0)));
         assert_eq!(Some(local), connection.here.local_addr().ok());
         assert_eq!(Some(peer), connection.here.peer_addr().ok());

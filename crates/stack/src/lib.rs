@@ -17,12 +17,16 @@
 //! | packets that are too large for the path | RFC 1191, RFC 8201, RFC 5927 |
 //! | resets and acknowledgements of strangers | RFC 5961 |
 //!
+//! Datagrams of UDP have no state but their flow: [`datagram`] reads and writes their packets.
+//!
 //! What closes a stream, and urgent data, are the kernel's: [`Connection::end`] says so.
 
+mod checksum;
 mod congested;
 mod congestion;
 mod connection;
 mod connections;
+pub mod datagram;
 mod flight;
 pub mod icmp;
 mod input;

@@ -1,6 +1,6 @@
 //! IP packets of TCP connections: segments from them, and them of segments.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{
@@ -9,6 +9,8 @@ use etherparse::{
 };
 use thiserror::Error;
 
+pub use crate::checksum::{Checksums, Protocol};
+use crate::checksum::{is_right, never_zero, pseudo_header};
 use crate::place::Seq;
 use crate::segment::{Blocks, Ecn, Flags, Segment, Timestamps};
 
@@ -18,6 +20,8 @@ const CONGESTED: u8 = 3;
 const HOPS: u8 = 64;
 /// Where the checksum is in the header of TCP (RFC 9293 §3.1).
 pub const CHECKSUM: usize = 16;
+/// The same in the header of UDP (RFC 768).
+pub(crate) const CHECKSUM_OF_UDP: usize = 6;
 /// Bytes of the headers of IP and TCP with all options, at most.
 pub const MOST_HEADERS: usize = 40 + 60;
 
@@ -28,16 +32,6 @@ pub struct Flow {
     pub from: SocketAddr,
     /// The socket of the receiver.
     pub to: SocketAddr,
-}
-
-/// Whether packets have the right checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checksums {
-    /// The packet has been in a network, or goes into one as it is.
-    Whole,
-    /// Where the checksum of TCP is, only the sum of the pseudo header may stand. That of the rest is
-    /// left to the device by which the packet leaves. One that does not leave the machine stays so.
-    Unfinished,
 }
 
 /// Why a packet has no segment.
@@ -52,13 +46,17 @@ pub enum Unusable {
     /// It is of another protocol.
     #[error("not a segment of TCP")]
     NotTcp,
+    /// It is of another protocol than UDP.
+    #[error("not a datagram of UDP")]
+    NotUdp,
     /// It was damaged on its way.
     #[error("a wrong checksum of {0}")]
     Checksum(&'static str),
 }
 
 /// The segment of an IP packet, which begins with the header of IP. Options of TCP that are not
-/// known are passed over (RFC 9293 §3.1), and so are those after a malformed one.
+/// known are passed over (RFC 9293 §3.1), and so are those after a malformed one. The checksums have
+/// to be right.
 pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>), Unusable> {
     let sliced =
         SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
@@ -67,9 +65,7 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
         return Err(Unusable::Fragment);
     }
     let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { return Err(Unusable::NotTcp) };
-    if checksums == Checksums::Whole {
-        check(net, tcp)?;
-    }
+    check(net, tcp, checksums)?;
     let (from, to) = addresses(net)?;
     let flow = Flow {
         from: SocketAddr::new(from, tcp.source_port()),
@@ -82,7 +78,7 @@ pub fn parse(packet: &[u8], checksums: Checksums) -> Result<(Flow, Segment<'_>),
 }
 
 /// The sender's and the receiver's.
-fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
+pub(crate) fn addresses(net: &NetSlice<'_>) -> Result<(IpAddr, IpAddr), Unusable> {
     match net {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
@@ -119,34 +115,18 @@ fn field(ecn: Ecn) -> u8 {
     }
 }
 
-/// The sums over all the bytes, with the checksums in them, are 0 (RFC 1071).
-fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>) -> Result<(), Unusable> {
+fn check(net: &NetSlice<'_>, tcp: &TcpSlice<'_>, checksums: Checksums) -> Result<(), Unusable> {
     if let NetSlice::Ipv4(ip) = net
         && Sum16BitWords::new().add_slice(ip.header().slice()).ones_complement() != 0
     {
         return Err(Unusable::Checksum("IP"));
     }
     let bytes = tcp.slice();
-    match pseudo_header(addresses(net)?, bytes.len()).add_slice(bytes).ones_complement() {
-        0 => Ok(()),
-        _ => Err(Unusable::Checksum("TCP")),
-    }
+    let sum = pseudo_header(addresses(net)?, Protocol::Tcp, bytes.len());
+    if is_right(bytes, CHECKSUM, sum, checksums) { Ok(()) } else { Err(Unusable::Checksum("TCP")) }
 }
 
-/// The sum of what the checksum of TCP is over besides its bytes (RFC 9293 §3.1), of which there are
-/// `length`.
-fn pseudo_header((from, to): (IpAddr, IpAddr), length: usize) -> Sum16BitWords {
-    let mut sum = Sum16BitWords::new();
-    for address in [from, to] {
-        sum = match address {
-            IpAddr::V4(address) => sum.add_4bytes(address.octets()),
-            IpAddr::V6(address) => sum.add_16bytes(address.octets()),
-        };
-    }
-    sum.add_4bytes((length as u32).to_be_bytes()).add_2bytes([0, IpNumber::TCP.0])
-}
-
-/// Sets the checksum of TCP in a packet that begins with the header of IP, where
+/// Sets the checksum of TCP or UDP in a packet that begins with the header of IP, where
 /// [`Checksums::Unfinished`] may hold. Nothing else of it changes.
 pub fn set_checksum(packet: &mut [u8]) -> Result<(), Unusable> {
     let (at, checksum) = checksum(packet)?;
@@ -154,18 +134,21 @@ pub fn set_checksum(packet: &mut [u8]) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Where the checksum of TCP is in a packet, and what it has to be.
+/// Where the checksum of TCP or UDP is in a packet, and what it has to be.
 fn checksum(packet: &[u8]) -> Result<(usize, [u8; 2]), Unusable> {
     let sliced =
         SlicedPacket::from_ip(packet).map_err(|error| Unusable::Malformed(error.to_string()))?;
-    let (Some(net), Some(TransportSlice::Tcp(tcp))) = (&sliced.net, &sliced.transport) else {
-        return Err(Unusable::NotTcp);
+    let Some(net) = &sliced.net else { return Err(Unusable::NotTcp) };
+    let (bytes, protocol, place) = match &sliced.transport {
+        Some(TransportSlice::Tcp(tcp)) => (tcp.slice(), Protocol::Tcp, CHECKSUM),
+        Some(TransportSlice::Udp(udp)) => (udp.slice(), Protocol::Udp, CHECKSUM_OF_UDP),
+        _ => return Err(Unusable::NotTcp),
     };
-    let bytes = tcp.slice();
-    let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + CHECKSUM;
-    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
-    let sum = pseudo_header(addresses(net)?, bytes.len());
+    let at = bytes.as_ptr() as usize - packet.as_ptr() as usize + place;
+    let (before, after) = (&bytes[..place], &bytes[place + 2..]);
+    let sum = pseudo_header(addresses(net)?, protocol, bytes.len());
     let sum = sum.add_slice(before).add_slice(after).ones_complement();
+    let sum = if protocol == Protocol::Udp { never_zero(sum) } else { sum };
     // Words are added in this machine's order.
     Ok((at, sum.to_ne_bytes()))
 }
@@ -238,15 +221,11 @@ pub fn write(
     set_options(&mut header, segment);
     let length = header.header_len() + segment.payload.len();
     let mut rest = &mut target[..];
-    let tcp = match (flow.from.ip(), flow.to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => write_ipv4(from, to, segment.ecn, length, &mut rest),
-        (IpAddr::V6(from), IpAddr::V6(to)) => write_ipv6(from, to, segment.ecn, length, &mut rest),
-        _ => panic!("{flow:?} is of two families"),
-    };
+    let tcp = write_ip(flow, Protocol::Tcp, segment.ecn, length, &mut rest);
     header.write(&mut rest).expect("there is room");
     rest[..segment.payload.len()].copy_from_slice(segment.payload);
     let bytes = &mut target[tcp..tcp + length];
-    let sum = pseudo_header((flow.from.ip(), flow.to.ip()), length);
+    let sum = pseudo_header((flow.from.ip(), flow.to.ip()), Protocol::Tcp, length);
     // Words are added in this machine's order.
     let sum = match checksums {
         Checksums::Whole => sum.add_slice(bytes).ones_complement(),
@@ -276,41 +255,42 @@ fn set_options(tcp: &mut TcpHeader, segment: &Segment<'_>) {
     tcp.set_options(&options[..count]).expect("timestamps and three blocks have room");
 }
 
-fn write_ipv4(
-    from: Ipv4Addr,
-    to: Ipv4Addr,
+/// Writes the header of IP before so many bytes of a protocol; its length. Panics as [`write()`]
+/// does.
+pub(crate) fn write_ip(
+    flow: &Flow,
+    protocol: Protocol,
     ecn: Ecn,
     length: usize,
     rest: &mut &mut [u8],
 ) -> usize {
     let length = u16::try_from(length).expect("a payload is shorter than a packet");
-    let header = Ipv4Header::new(length, HOPS, IpNumber::TCP, from.octets(), to.octets());
-    let mut header = header.expect("a payload is shorter than a packet");
-    header.dont_fragment = true;
-    header.ecn = IpEcn::try_new(field(ecn)).expect("it has two bits");
-    header.header_checksum = header.calc_header_checksum();
-    header.write_raw(rest).expect("there is room");
-    header.header_len()
-}
-
-fn write_ipv6(
-    from: Ipv6Addr,
-    to: Ipv6Addr,
-    ecn: Ecn,
-    length: usize,
-    rest: &mut &mut [u8],
-) -> usize {
-    let header = Ipv6Header {
-        traffic_class: field(ecn),
-        flow_label: Ipv6FlowLabel::ZERO,
-        payload_length: u16::try_from(length).expect("a payload is shorter than a packet"),
-        next_header: IpNumber::TCP,
-        hop_limit: HOPS,
-        source: from.octets(),
-        destination: to.octets(),
-    };
-    header.write(rest).expect("there is room");
-    header.header_len()
+    let next = IpNumber(protocol as u8);
+    match (flow.from.ip(), flow.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let header = Ipv4Header::new(length, HOPS, next, from.octets(), to.octets());
+            let mut header = header.expect("a payload is shorter than a packet");
+            header.dont_fragment = true;
+            header.ecn = IpEcn::try_new(field(ecn)).expect("it has two bits");
+            header.header_checksum = header.calc_header_checksum();
+            header.write_raw(rest).expect("there is room");
+            header.header_len()
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let header = Ipv6Header {
+                traffic_class: field(ecn),
+                flow_label: Ipv6FlowLabel::ZERO,
+                payload_length: length,
+                next_header: next,
+                hop_limit: HOPS,
+                source: from.octets(),
+                destination: to.octets(),
+            };
+            header.write(rest).expect("there is room");
+            header.header_len()
+        }
+        _ => panic!("{flow:?} is of two families"),
+    }
 }
 
 #[cfg(test)]
@@ -379,6 +359,25 @@ mod tests {
                 prop_assert!(flow.from.is_ipv6());
                 prop_assert_eq!((of, found), (flow, Segment { ecn: found.ecn, ..segment }));
             }
+        }
+
+        #[test]
+        fn damage_is_found_where_checksums_may_be_unfinished(
+            flow in flows(), header in headers(), at in 0..9_usize, bit in 0..8u8
+        ) {
+            let segment = Segment { payload: b"some data", ..header };
+            let (mut whole, mut packet) = ([0; MOST_HEADERS + 9], [0; MOST_HEADERS + 9]);
+            write(&flow, &segment, Checksums::Whole, &mut whole);
+            let Written { length, tcp, data } =
+                write(&flow, &segment, Checksums::Unfinished, &mut packet);
+            let sum = tcp + CHECKSUM..tcp + CHECKSUM + 2;
+            prop_assume!(whole[sum.clone()] != packet[sum]);
+            prop_assert_eq!(parse(&packet[..length], Checksums::Unfinished), Ok((flow, segment)));
+            prop_assert_eq!(parse(&whole[..length], Checksums::Unfinished), Ok((flow, segment)));
+            let wrong = Err(Unusable::Checksum("TCP"));
+            prop_assert_eq!(&parse(&packet[..length], Checksums::Whole), &wrong);
+            whole[data + at] ^= 1 << bit;
+            prop_assert_eq!(parse(&whole[..length], Checksums::Unfinished), wrong);
         }
 
         #[test]

@@ -9,6 +9,7 @@ use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 use loopscope_stack::packet::Flow;
 use loopscope_stack::{Clocks, Seq, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::connect_unspec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -281,6 +282,9 @@ pub fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
 fn address(fd: BorrowedFd<'_>, of_peer: bool) -> Result<SocketAddr, TakeoverError> {
     let found =
         if of_peer { rustix::net::getpeername(fd) } else { rustix::net::getsockname(fd).map(Some) };
+    if found == Err(Errno::NOTCONN) {
+        return Err(Refusal::NotConnected.into());
+    }
     let found = found.to("read the socket's addresses")?;
     let address = found.and_then(|address| SocketAddr::try_from(address).ok());
     let address = address.ok_or(Refusal::NotConnected)?;

@@ -90,6 +90,38 @@ pub(crate) fn set<T: Plain>(
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Bytes of an option that is nothing but bytes.
+pub(crate) fn length(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<usize> {
+    let mut value = [0_u8; 2048];
+    let mut length = value.len() as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`.
+    let done = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
+}
+
+/// Bytes of the largest packet of a device in the network namespace of a socket (netdevice(7)).
+pub fn mtu_of(socket: impl AsFd, device: &str) -> io::Result<usize> {
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 },
+    };
+    // The last byte stays 0.
+    for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads and writes a `struct ifreq`, which this is.
+    if unsafe { libc::ioctl(fd, libc::SIOCGIFMTU as _, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just written this field.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
 /// A count by ioctl(2).
 pub(crate) fn count(socket: impl AsFd, request: c_ulong) -> io::Result<usize> {
     let mut value: c_int = 0;

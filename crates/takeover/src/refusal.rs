@@ -38,6 +38,18 @@ pub enum Refusal {
     /// tell whether it has that, or the marks of RFC 3168.
     #[error("its marks of congestion may be AccECN's (net.ipv4.tcp_ecn is 3 or more)")]
     AccurateMarks,
+    /// Another protocol than the one that was asked for.
+    #[error("its socket is not one of UDP")]
+    NotUdp,
+    /// Other sockets can get what comes to its port.
+    #[error("its socket shares its port (SO_REUSEADDR, SO_REUSEPORT)")]
+    SharedPort,
+    /// One of its addresses is of several hosts, of this one alone, or of one link.
+    #[error("one of its addresses is not that of one host alone in all networks")]
+    Address,
+    /// The stack does not do what an option asks for.
+    #[error("{0} is set")]
+    Set(&'static str),
 }
 
 /// `struct tcp_ao_info_opt` (linux/tcp.h), of Linux 6.7 on, and its option.
@@ -49,7 +61,7 @@ const INET_DIAG_ULP_INFO: u16 = 19;
 /// Values of net.ipv4.tcp_ecn from here on ask for AccECN (Documentation/networking/ip-sysctl.rst).
 const ACCURATE: u8 = 3;
 /// Option of socket(7) from Linux 5.1 on (asm-generic/socket.h).
-const SO_BINDTOIFINDEX: c_int = 62;
+pub(crate) const SO_BINDTOIFINDEX: c_int = 62;
 
 /// What the stack cannot do, if the socket has such a thing. It needs CAP_NET_ADMIN:
 /// others are not told of keys.

@@ -74,7 +74,7 @@ def accelerate(
         bool,
         typer.Option(
             "--explain",
-            help="When the program has ended, list its TCP sockets on standard error: whether each "
+            help="When the program has ended, list its sockets on standard error: whether each "
             "was accelerated, and why not.",
         ),
     ] = False,

@@ -1,4 +1,4 @@
-"""What became of the TCP sockets of an accelerated program, as its library has written it down."""
+"""What became of the sockets of an accelerated program, as its library has written it down."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from loopscope.strict_json import to_json
 _MOST = 200
 """Rows of the table, at most."""
 _NAMES = (
-    *("process", "this end", "other end", "accelerated"),
+    *("process", "protocol", "this end", "other end", "accelerated"),
     *("read by it", "written by it", "why the kernel has it"),
 )
-_RIGHT = (True, False, False, False, True, True, False)
+_RIGHT = (True, False, False, False, False, True, True, False)
 """Whether a column is aligned to the right."""
 
 
@@ -60,7 +60,7 @@ def table_of(explained: Explained, ended_by: str | None) -> Iterator[str]:
     from loopscope.cli.text_table import text_table
 
     sockets = explained.sockets
-    yield f"accelerated: {explained.accelerated} of {len(sockets)} TCP sockets"
+    yield f"accelerated: {explained.accelerated} of {len(sockets)} sockets"
     if sockets:
         rows = [_row(socket) for socket in sockets[:_MOST]]
         yield from text_table(_NAMES, _RIGHT, rows)
@@ -71,13 +71,14 @@ def table_of(explained: Explained, ended_by: str | None) -> Iterator[str]:
     if ended_by is not None:
         yield f"the program was ended by {ended_by}; sockets that were open then: {explained.open}"
     elif not sockets:
-        yield "the program has made no TCP socket, or the library was not loaded into it"
+        yield "the program has made no socket of TCP or UDP, or the library was not loaded into it"
 
 
 def _row(socket: dict[str, Any]) -> list[object]:
     accelerated = socket.get("accelerated") is True
     return [
         socket.get("process"),
+        socket.get("protocol"),
         socket.get("local"),
         socket.get("peer"),
         "yes" if accelerated else "no",
@@ -88,9 +89,11 @@ def _row(socket: dict[str, Any]) -> list[object]:
 
 
 def _share(stack: Any, everything: Any) -> str:
-    """Bytes by the stack, of those in all. Empty where there were none."""
+    """Bytes by the stack, of those in all, if the kernel counts them. Empty if there were none."""
     from loopscope.analysis.quantity_text import quantity
 
-    if not isinstance(stack, int) or not isinstance(everything, int) or not everything:
+    if not isinstance(stack, int) or not (everything or stack):
         return ""
+    if not isinstance(everything, int):
+        return quantity(stack, "B")
     return f"{quantity(stack, 'B')} of {quantity(everything, 'B')}"

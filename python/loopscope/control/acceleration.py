@@ -16,7 +16,7 @@ _SOCKETS = "accelerated-sockets.jsonl"
 
 
 class AcceleratedSockets(TypedDict):
-    """What became of a component's TCP sockets, as the manifest has it."""
+    """What became of a component's sockets, as the manifest has it."""
 
     sockets: int
     accelerated: int
@@ -109,13 +109,13 @@ def found(experiment: Experiment, repeat: Path) -> tuple[dict[str, AcceleratedSo
 def _why(explained: socket_lines.Explained) -> str:
     """Why the stack had no connection, with the reason that most sockets have."""
     if not explained.sockets:
-        return "it made no TCP socket, or does not load libraries (loopscope accelerate tells)"
+        return "it made no TCP or UDP socket, or loads no libraries (loopscope accelerate tells)"
     reasons: dict[str, int] = {}
     for socket in explained.sockets:
         if isinstance(why := socket.get("why"), str):
             reasons[why] = reasons.get(why, 0) + 1
     why = max(reasons, key=reasons.__getitem__, default="its sockets had no connection")
-    return f"{why} (TCP sockets: {len(explained.sockets)})"
+    return f"{why} (sockets: {len(explained.sockets)})"
 
 
 def check_hosts(experiment: Experiment, hosts: Mapping[str, Host]) -> None:

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, iovec, msghdr, ssize_t};
 
+use crate::datagrams::{self, Told};
 use crate::options::How;
 use crate::table::{self, Kind};
 use crate::transfer::{self, Outcome};
@@ -137,17 +138,33 @@ impl Pieces {
     }
 }
 
-/// Receives by the stack, if it has the connection.
+/// Bytes of all pieces. 0: the kernel is to say what is wrong with them, too.
+///
+/// # Safety
+/// `parts` are `count` pieces.
+pub(super) unsafe fn size_of_all((parts, count): Parts) -> usize {
+    if count > MOST || parts.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
+    parts.iter().fold(0, |sum, part| sum.saturating_add(part.iov_len))
+}
+
+/// Receives by the stack, if it has the connection. `told` is what it tells of a datagram.
 ///
 /// # Safety
 /// `parts` are `count` pieces of memory that can be written.
 #[inline(never)]
-pub(super) unsafe fn receive_parts(fd: c_int, parts: Parts, how: How) -> Next {
+pub(super) unsafe fn receive_parts(fd: c_int, parts: Parts, how: How, told: &mut Told) -> Next {
     let by_stack = |pieces: &mut [iovec]| {
         // SAFETY: an `IoSliceMut` is an `iovec` (its documentation says so), and the memory of each
         // is the program's for this call.
         let pieces = unsafe { &mut *(std::ptr::from_mut(pieces) as *mut [IoSliceMut<'_>]) };
-        transfer::receive(fd, pieces, how)
+        match table::is_datagrams(fd) {
+            true => datagrams::receive(fd, pieces, how, told),
+            false => transfer::receive(fd, pieces, how),
+        }
     };
     let by_kernel = |message| {
         let flags = if how.all { libc::MSG_WAITALL } else { libc::MSG_DONTWAIT };
@@ -167,7 +184,10 @@ pub(super) unsafe fn send_parts(fd: c_int, parts: Parts, how: How) -> Next {
     let by_stack = |pieces: &mut [iovec]| {
         // SAFETY: as in `receive_parts`.
         let pieces = unsafe { &mut *(std::ptr::from_mut(pieces) as *mut [IoSlice<'_>]) };
-        transfer::send(fd, pieces, how)
+        match table::is_datagrams(fd) {
+            true => datagrams::send(fd, pieces),
+            false => transfer::send(fd, pieces, how),
+        }
     };
     let by_kernel = |message: *mut msghdr| {
         // What was written counts; a later call says what is wrong.
@@ -184,7 +204,7 @@ pub(super) unsafe fn send_parts(fd: c_int, parts: Parts, how: How) -> Next {
 unsafe fn by_stack_if_taken(
     fd: c_int,
     (parts, count): Parts,
-    by_stack: impl Fn(&mut [iovec]) -> Outcome,
+    mut by_stack: impl FnMut(&mut [iovec]) -> Outcome,
     to_kernel: impl FnOnce(*mut msghdr) -> ssize_t,
 ) -> Next {
     loop {
@@ -220,6 +240,10 @@ fn finish(outcome: Outcome, errno: c_int) -> Result<Next, usize> {
             Ok(Next::Done(-1))
         }
         Outcome::Look => Ok(Next::Look),
+        Outcome::Once => {
+            real::set_errno(errno);
+            Ok(Next::Kernel(false))
+        }
         Outcome::Kernel(done) => Err(done),
     }
 }

@@ -9,28 +9,31 @@ use crate::options::{self, Way};
 use crate::state::State;
 use crate::table::{self, Kind};
 use crate::{descriptor, fork, info, inside, lock, real};
+use loopscope_stack::packet::Protocol::{self, Tcp, Udp};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the caller's.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    let is_tcp = matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && base == libc::SOCK_STREAM
-        && matches!(protocol, 0 | libc::IPPROTO_TCP);
-    made(fd, is_tcp);
+    let made_of = match (domain, base, protocol) {
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Some(Tcp),
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Some(Udp),
+        _ => None,
+    };
+    made(fd, made_of);
     fd
 }
 
-/// A call has made a descriptor.
-fn made(fd: c_int, is_tcp: bool) {
+/// A call has made a descriptor, of a socket of this protocol; None: it is of another one.
+fn made(fd: c_int, protocol: Option<Protocol>) {
     if fd < 0 || inside::is_inside() {
         return;
     }
     let errno = real::errno();
-    if is_tcp {
+    if let Some(protocol) = protocol {
         let opened = lock::with(|state| {
-            let is_first = state.opened(fd);
+            let is_first = state.opened(fd, protocol);
             if is_first {
                 fork::begin();
             }
@@ -84,7 +87,7 @@ fn accepted(listener: c_int, new: c_int) {
             is_tcp
         }
     };
-    made(new, is_tcp);
+    made(new, is_tcp.then_some(Tcp));
 }
 
 #[unsafe(no_mangle)]
@@ -248,6 +251,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, value: usize) -
         .flatten()
     };
     let found = match request as u64 {
+        libc::FIONREAD if table::is_datagrams(fd) => {
+            lock::with(|state| state.first_datagram(fd)).flatten()
+        }
         libc::FIONREAD => count(loopscope_stack::Connection::readable),
         libc::TIOCOUTQ => count(loopscope_stack::Connection::unacknowledged),
         libc::FIONBIO => {
@@ -280,10 +286,14 @@ pub unsafe extern "C-unwind" fn setsockopt(
         return call();
     }
     let why = || format!("setsockopt({level}, {name})");
-    if table::kind(fd) == Kind::Candidate && options::forbids(level, name) {
+    let is_udp = table::is_datagrams(fd);
+    if table::kind(fd) == Kind::Candidate && !is_udp && options::forbids(level, name) {
         lock::with(|state| state.release(fd, &why()));
     }
-    let way = options::setting(level, name);
+    let way = match is_udp {
+        true => options::setting_datagrams(level, name),
+        false => options::setting(level, name),
+    };
     if way == Way::GiveBack && table::kind(fd) == Kind::Taken {
         lock::with(|state| state.release(fd, &why()));
     }

@@ -8,14 +8,20 @@ use crate::descriptor::Control;
 use crate::epolls::{Epolls, Status};
 use crate::options::events;
 use crate::record::Waiting;
-use crate::sleepers::{Cause, Plan};
+use crate::sleepers::{Cause, Plan, awaited};
 
 impl State {
     /// A thread is to sleep. None: it cannot.
     pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
         let waiting = self.waiting(cause);
         let engine = self.engine.as_ref()?;
-        self.sleepers.add(cause, waiting, engine.sources(), engine.due())
+        let mut plan = self.sleepers.add(cause, waiting, engine.sources(), engine.due())?;
+        if let Cause::Events(wants) = cause {
+            // What does not come by the stack comes to the kernel's socket.
+            let of_both = wants.iter().filter(|wants| self.has_datagrams(wants.fd));
+            plan.fds.extend(of_both.map(|wants| awaited(wants.fd)));
+        }
+        Some(plan)
     }
 
     /// What a thread waits for, as events have it.
@@ -34,6 +40,11 @@ impl State {
         }
     }
 
+    /// Whether the stack has something of a descriptor.
+    pub(crate) fn has(&self, fd: c_int) -> bool {
+        usize::try_from(fd).is_ok_and(|place| matches!(self.slots.get(place), Some(Some(_))))
+    }
+
     /// Whether the stack has a connection.
     pub(crate) fn has_connections(&self) -> bool {
         self.count > 0
@@ -47,6 +58,10 @@ impl State {
 
     /// The events of poll(2) that a descriptor has. None: the kernel has its connection.
     pub(crate) fn events(&self, fd: c_int, wanted: i16) -> Option<i16> {
+        if self.has_datagrams(fd) {
+            // One can always be sent.
+            return Some(events(wanted, usize::from(self.first_datagram(fd).is_some()), 1, 0));
+        }
         let connection = self.connection(fd)?;
         let [readable, writable] = [connection.readable(), connection.writable()];
         Some(events(wanted, readable, writable, connection.unacknowledged()))
@@ -64,7 +79,12 @@ impl State {
 
     fn status(&self, fd: c_int) -> Option<Status> {
         let slot = self.slots.get(usize::try_from(fd).ok()?)?.as_ref()?;
-        let connection = self.engine.as_ref()?.get(slot.id)?;
+        if self.has_datagrams(fd) {
+            let readable = usize::from(self.first_datagram(fd).is_some());
+            let came = self.datagrams_came(fd);
+            return Some(Status { readable, came, is_writable: true, was_full: false });
+        }
+        let connection = self.engine.as_ref()?.get(slot.id()?)?;
         let readable = connection.readable();
         Some(Status {
             readable,
