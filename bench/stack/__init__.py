@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stack import exchange
+from stack import exchange, floor
 
 FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
     "stack-round-trip": exchange.round_trips,
     "stack-udp-round-trip": exchange.datagrams,
     "stack-bulk": exchange.bulk,
+    "stack-floor": floor.floor,
 }

@@ -60,6 +60,18 @@ def _bulk(found: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"  {stack}", target, "", _said(ratio), judged)
 
 
+def _floor(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("64 B there and back into memory", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        times = " / ".join(f"{each[part]['median']:.1f}" for part in ("p50_us", "p99_us"))
+        times += f" / {each['p999_us']['median']:.0f} µs"
+        yield Row(f"64 B there and back into memory, {kind}", "", times, "", "")
+    if "ratio" in found:
+        yield Row("  p50 of ring", "of socket", "", _said(found["ratio"]), "")
+
+
 def _said(ratio: dict[str, float]) -> str:
     return "{median:.2f} ({min:.2f} to {max:.2f})".format(**ratio)
 
@@ -76,4 +88,5 @@ PARTS = {
     "stack-round-trip": _over_tcp,
     "stack-udp-round-trip": _over_udp,
     "stack-bulk": _bulk,
+    "stack-floor": _floor,
 }
