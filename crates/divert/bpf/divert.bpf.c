@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered flows of devices go to the near end of a
-// pair of devices (XDP), at whose far end a program has them. What it sends by its inlet, if it is
-// of a flow of its own, goes where the kernel's routes and neighbours have it (traffic control),
-// or, as if it came, to the kernel. A flow whose socket is closed or disconnected is forgotten at
-// once: its addresses may become another's. One that is held is not: the service is about to have a
-// socket for it. Of sockets of UDP the kernel does not tell; the service holds their ports.
+// Registered flows of devices go to the far end of a pair of devices, where a program has them. What
+// it sends by its inlet, if it is of a flow of its own, goes where the kernel's routes and neighbours
+// have it, or, as if it came, to the kernel. All of these are programs of traffic control. A flow
+// whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
+// One that is held is not: the service is about to have a socket for it. Of sockets of UDP the kernel
+// does not tell; the service holds their ports.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -22,13 +22,9 @@ typedef unsigned long long u64;
     } name SECTION(".maps")
 
 // linux/bpf.h.
-enum { HASH = 1, SK_STORAGE = 24, DEVMAP_HASH = 25 };
+enum { HASH = 1, SK_STORAGE = 24 };
 enum { NO_PREALLOC = 1 };
-enum { XDP_DROP = 1, XDP_PASS = 2 };
-enum { TC_ACT_SHOT = 2 };
-struct xdp_md {
-    u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
-};
+enum { TC_ACT_SHOT = 2, TC_ACT_STOLEN = 4, TCX_NEXT = -1 };
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
     u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
@@ -37,7 +33,7 @@ static void *(*const lookup)(void *, const void *) = (void *)1;
 static long (*const store_bytes)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
 static long (*const redirect)(u32, u64) = (void *)23;
 static long (*const pull_data)(struct __sk_buff *, u32) = (void *)39;
-static long (*const redirect_map)(void *, u64, u64) = (void *)51;
+static long (*const redirect_peer)(u32, u64) = (void *)155;
 static long (*const delete)(void *, const void *) = (void *)3;
 static void *(*const socket_storage)(void *, void *, void *, u64) = (void *)107;
 static long (*const redirect_neigh)(u32, void *, int, u64) = (void *)152;
@@ -50,6 +46,8 @@ enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 =
 // RFC 792, RFC 4443.
 enum { ICMP_HEADER = 8, ICMP_UNREACHABLE = 3, ICMP_FRAGMENTATION_NEEDED = 4, ICMPV6_TOO_BIG = 2 };
 enum { IPV4_HEADER = 20, IPV6_HEADER = 40, FRAGMENT = 0x3fff, TCP_HEADER = 20, UDP_HEADER = 8 };
+// Headers of IPv6, of ICMP, and the beginning of a packet of IPv6.
+enum { MOST_HEADERS = ETHERNET + 2 * IPV6_HEADER + ICMP_HEADER + TCP_HEADER };
 enum { PORTS = 8 }; // with the number of the first byte, in TCP's header
 
 // As the receiver sees it. The addresses of IPv4 are in the first four bytes.
@@ -78,9 +76,6 @@ struct {
     int *key;
     struct flow *value;
 } of_sockets SECTION(".maps");
-// The near ends, by their index.
-MAP(ends, DEVMAP_HASH, u32, u32, 1024);
-
 INLINE void copy(u8 *to, const u8 *from, int count) {
     for (int i = 0; i < count; i++)
         to[i] = from[i];
@@ -149,43 +144,46 @@ INLINE int is_too_big(const u8 *icmp, const u8 *end, int is_ipv6, struct flow *f
     return flow_of(icmp + ICMP_HEADER, end, is_ipv6, flow, &length, 1) != 0;
 }
 
-INLINE int divert(struct xdp_md *context) {
-    const u8 *frame = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+// Returns TCX_NEXT for what is the kernel's.
+SECTION("classifier") int arrive(struct __sk_buff *packet) {
+    if (packet->vlan_present)
+        return TCX_NEXT;
+    // The headers may not be at hand.
+    pull_data(packet, MOST_HEADERS < packet->len ? MOST_HEADERS : packet->len);
+    const u8 *frame = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
     struct flow flow = {}, dropped = {};
     u32 length = 0, payload = 0;
     int is_ipv6 = family_of(frame, end);
     if (is_ipv6 < 0)
-        return XDP_PASS;
+        return TCX_NEXT;
     const u8 *transport = flow_of(frame + ETHERNET, end, is_ipv6, &flow, &length, 0);
     if (!transport)
-        return XDP_PASS;
+        return TCX_NEXT;
     struct registered *found;
     if (flow.protocol == (is_ipv6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
         // The kernel's socket of UDP learns it.
         if (!is_too_big(transport, end, is_ipv6, &dropped) || dropped.protocol != PROTOCOL_TCP)
-            return XDP_PASS;
+            return TCX_NEXT;
         found = lookup(&flows, &dropped);
     } else {
         u32 header = header_of(transport, end, flow.protocol);
         if (!header)
-            return XDP_PASS;
+            return TCX_NEXT;
         payload = length > header ? length - header : 0;
         found = lookup(&flows, &flow);
     }
-    if (!found || found->stopped)
-        return XDP_PASS;
+    // What the program gives the kernel passes here, too.
+    if (!found || found->stopped || packet->mark == found->mark)
+        return TCX_NEXT;
     __sync_fetch_and_add(&found->packets, 1);
     __sync_fetch_and_add(&found->payload, payload);
-    return redirect_map(&ends, found->near, XDP_DROP);
+    return redirect_peer(found->near, 0);
 }
 
-SECTION("xdp") int divert_small(struct xdp_md *context) {
-    return divert(context);
-}
-
-// The same for packets of which only the first part is at hand: it has the headers.
-SECTION("xdp.frags") int divert_large(struct xdp_md *context) {
-    return divert(context);
+// The program has what came to the far end of its pair.
+SECTION("classifier") int end(struct __sk_buff *packet) {
+    (void)packet;
+    return TC_ACT_STOLEN;
 }
 
 // The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at:

@@ -1,7 +1,7 @@
 //! Flows of devices that go to a program, by programs in the kernel.
 //!
 //! A program has devices of its own: a pair (veth), and an inlet (TAP). What comes to a device and
-//! belongs to one of its flows goes to the near end of the pair, and it finds it at the far end.
+//! belongs to one of its flows goes to the far end of the pair, where the program finds it.
 //! What it sends by the inlet and is of one of its flows goes out of the device, to the neighbour
 //! that the kernel's routes have for it; or to the kernel, with a mark, where it is of the
 //! direction of what comes. All else that it sends is dropped. So a program neither sees nor sends
@@ -16,13 +16,10 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-use aya::maps::xdp::{DevMapHash, XdpMapError};
 use aya::maps::{HashMap, MapData, MapError, SkStorage};
+use aya::programs::links::LinkOrder;
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, qdisc_add_clsact};
-use aya::programs::xdp::XdpLinkId;
-use aya::programs::{
-    BtfTracePoint, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode,
-};
+use aya::programs::{BtfTracePoint, Program, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Btf, BtfError, Ebpf, EbpfError};
 use loopscope_stack::packet::{Flow, Protocol};
 use nix::ifaddrs::getifaddrs;
@@ -56,13 +53,13 @@ pub enum DivertError {
         /// Why.
         source: ProgramError,
     },
-    /// The pair cannot be where packets go.
-    #[error("packets cannot go to {device}: {source}")]
-    Pair {
-        /// The name of its near end.
+    /// A device's packets cannot be looked at.
+    #[error("what comes to {device} cannot be looked at (it needs Linux 6.6): {source}")]
+    Arrive {
+        /// The name of the device.
         device: String,
         /// Why.
-        source: XdpMapError,
+        source: ProgramError,
     },
     /// The device cannot be looked at.
     #[error("cannot read the Ethernet address of {device}: {source}")]
@@ -123,23 +120,20 @@ pub struct Diversion {
     ebpf: Ebpf,
     flows: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
     of_sockets: SkStorage<MapData, [u8; KEY]>,
-    ends: DevMapHash<MapData>,
     devices: BTreeMap<u32, Attached>,
-    /// The program that looks at what comes.
-    looks: &'static str,
 }
 
 /// A device whose flows may be diverted: its address of Ethernet, and the program on it.
 struct Attached {
     address: [u8; 6],
-    link: XdpLinkId,
+    _link: SchedClassifierLink,
 }
 
 /// The programs on the devices of a program. It has to live longer than these: without them, what the
 /// program sends would not be looked at.
 #[derive(Debug)]
 pub struct Installed {
-    _links: [SchedClassifierLink; 2],
+    _links: Vec<SchedClassifierLink>,
 }
 
 impl fmt::Debug for Diversion {
@@ -150,10 +144,8 @@ impl fmt::Debug for Diversion {
 }
 
 impl Diversion {
-    /// Loads the programs, for the devices of the network namespace of this thread. `large`: devices
-    /// may have an MTU for which their driver needs several buffers a packet, and the far ends of
-    /// pairs take such packets.
-    pub fn load(large: bool) -> Result<Diversion, DivertError> {
+    /// Loads the programs, for the devices of the network namespace of this thread.
+    pub fn load() -> Result<Diversion, DivertError> {
         if OBJECT.is_empty() {
             return Err(DivertError::NotBuilt);
         }
@@ -165,66 +157,79 @@ impl Diversion {
             gone.attach().map(drop)
         };
         watch(&mut ebpf).map_err(DivertError::Watch)?;
-        let looks = if large { "divert_large" } else { "divert_small" };
-        let load = |ebpf: &mut Ebpf| {
-            program::<Xdp>(ebpf, looks)?.load()?;
-            program::<SchedClassifier>(ebpf, "leave")?.load()
-        };
-        load(&mut ebpf).map_err(EbpfError::from)?;
+        for name in ["arrive", "end", "leave"] {
+            let load = |ebpf| program::<SchedClassifier>(ebpf, name)?.load();
+            load(&mut ebpf).map_err(EbpfError::from)?;
+        }
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
-        let (flows, ends) = (map("flows").try_into()?, map("ends").try_into()?);
-        let of_sockets = map("of_sockets").try_into()?;
-        Ok(Diversion { ebpf, flows, of_sockets, ends, devices: BTreeMap::new(), looks })
+        let (flows, of_sockets) = (map("flows").try_into()?, map("of_sockets").try_into()?);
+        Ok(Diversion { ebpf, flows, of_sockets, devices: BTreeMap::new() })
     }
 
     /// Puts the program on a device that looks at what comes, if it is not there yet. No flow is
     /// diverted yet.
     ///
-    /// Where the device has another XDP program already, it is refused. A veth device takes the
-    /// segmentation offload from its other end, also where packets may be in several buffers.
+    /// It ends with this process, also where that is killed.
     pub fn attach(&mut self, device: &Device) -> Result<(), DivertError> {
         if self.devices.contains_key(&device.index) {
             return Ok(());
         }
         let address = address_of(&device.name)?;
-        let looks = self.looks;
-        let attach = |ebpf: &mut Ebpf| {
-            program::<Xdp>(ebpf, looks)?.attach_to_if_index(device.index, XdpMode::Driver)
-        };
-        let link = attach(&mut self.ebpf).map_err(|source| error(device, source))?;
-        self.devices.insert(device.index, Attached { address, link });
+        let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let link = self.classify("arrive", device, TcAttachType::Ingress, options);
+        let link = link.map_err(|error| match error {
+            DivertError::Attach { device, source } => DivertError::Arrive { device, source },
+            error => error,
+        })?;
+        self.devices.insert(device.index, Attached { address, _link: link });
         Ok(())
     }
 
     /// Takes the program off a device.
-    pub fn detach(&mut self, device: &Device) -> Result<(), DivertError> {
-        let Some(Attached { link, .. }) = self.devices.remove(&device.index) else { return Ok(()) };
-        let looks = self.looks;
-        let detach = |ebpf: &mut Ebpf| program::<Xdp>(ebpf, looks)?.detach(link);
-        detach(&mut self.ebpf).map_err(|source| error(device, source))
+    pub fn detach(&mut self, device: &Device) {
+        self.devices.remove(&device.index);
     }
 
-    /// Makes the devices of a program ready: frames go to the pair, and what comes from its far end
-    /// or by the inlet is looked at, for as long as they are there.
-    pub fn add(&mut self, own: &Own) -> Result<Installed, DivertError> {
-        let Own { near, inlet } = own;
-        let leave = &mut self.ebpf;
-        let mut attach = |device: &Device| {
-            let mut look = || {
-                qdisc_add_clsact(&device.name)?;
-                // Not by a link: it stays if this process is killed.
-                let options = TcAttachOptions::Netlink(NlOptions::default());
-                let leave: &mut SchedClassifier = program(leave, "leave")?;
-                let id = leave.attach_with_options(&device.name, TcAttachType::Ingress, options)?;
-                leave.take_link(id)
-            };
-            look().map_err(|source: ProgramError| error(device, source))
+    /// Has one of the programs look at what comes to a device, or is sent by it.
+    fn classify(
+        &mut self,
+        name: &str,
+        device: &Device,
+        direction: TcAttachType,
+        options: TcAttachOptions,
+    ) -> Result<SchedClassifierLink, DivertError> {
+        let attach = |ebpf: &mut Ebpf| {
+            let classifier: &mut SchedClassifier = program(ebpf, name)?;
+            let id = classifier.attach_with_options(&device.name, direction, options)?;
+            classifier.take_link(id)
         };
-        let links = [attach(near)?, attach(inlet)?];
-        self.ends
-            .insert(near.index, near.index, None, 0)
-            .map_err(|source| DivertError::Pair { device: near.name.clone(), source })?;
-        Ok(Installed { _links: links })
+        attach(&mut self.ebpf).map_err(|source| error(device, source))
+    }
+
+    /// Has one look at what comes to a device of a program. It stays there if this process is killed.
+    fn classify_for_good(
+        &mut self,
+        name: &str,
+        device: &Device,
+    ) -> Result<SchedClassifierLink, DivertError> {
+        qdisc_add_clsact(&device.name).map_err(|source| error(device, source.into()))?;
+        self.classify(name, device, TcAttachType::Ingress, by_netlink())
+    }
+
+    /// Makes the devices of a program ready: what comes from the far end or by the inlet is looked at,
+    /// for as long as they are there. [`Diversion::end`] is for the far end.
+    pub fn add(&mut self, own: &Own) -> Result<Installed, DivertError> {
+        let near = self.classify_for_good("leave", &own.near)?;
+        let inlet = self.classify_for_good("leave", &own.inlet)?;
+        // What the kernel itself would send to the program.
+        let kernels = self.classify("end", &own.near, TcAttachType::Egress, by_netlink())?;
+        Ok(Installed { _links: vec![near, inlet, kernels] })
+    }
+
+    /// Has what comes to the far end of a pair go nowhere but to packet sockets. It is in the network
+    /// namespace of this thread.
+    pub fn end(&mut self, far: &Device) -> Result<Installed, DivertError> {
+        Ok(Installed { _links: vec![self.classify_for_good("end", far)?] })
     }
 
     /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed
@@ -332,6 +337,10 @@ impl Diversion {
             found => Ok(found.map(Some)?),
         }
     }
+}
+
+fn by_netlink() -> TcAttachOptions {
+    TcAttachOptions::Netlink(NlOptions::default())
 }
 
 /// Whether a map has no such entry.

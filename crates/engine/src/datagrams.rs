@@ -63,8 +63,8 @@ impl Datagrams {
     }
 
     /// Takes a packet. False: it came for a socket whose datagrams are the kernel's by now.
-    pub(crate) fn receive(&mut self, packet: &[u8]) -> bool {
-        let Ok((flow, payload)) = datagram::parse(packet, Checksums::Unfinished) else {
+    pub(crate) fn receive(&mut self, packet: &[u8], checksums: Checksums) -> bool {
+        let Ok((flow, payload)) = datagram::parse(packet, checksums) else {
             self.damaged += 1;
             return true;
         };

@@ -2,7 +2,8 @@
 
 use std::io::{self, IoSlice};
 
-use loopscope_frames::{Inlet, Offload, Socket, Train};
+use loopscope_frames::packets::Packets;
+use loopscope_frames::{Inlet, Offload, Train};
 use loopscope_stack::datagram;
 use loopscope_stack::packet::{CHECKSUM, Checksums, Flow, Written, set_checksum, write};
 use rustix::io::Errno;
@@ -12,9 +13,7 @@ pub(crate) const ETHERNET: usize = 14;
 
 #[derive(Debug)]
 pub(crate) struct Devices {
-    pub(crate) socket: Socket,
-    /// Frames that its ring has room for.
-    pub(crate) room: usize,
+    pub(crate) packets: Packets,
     pub(crate) inlet: Inlet,
     /// The frame that is sent.
     pub(crate) frame: Vec<u8>,

@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use loopscope_frames::{Bound, Inlet, Layout};
+use loopscope_frames::Inlet;
+use loopscope_frames::packets::{Bound, ROOM, Summed};
 use loopscope_stack::datagram;
 use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{Checksums, Flow, parse};
@@ -97,15 +98,10 @@ impl<O: Observe> Engine<O> {
         let stream = UnixStream::from(aside(stream.into()));
         lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;
-        let Answer::Welcome { chunk, receive: room, inlet } = expect(answer)? else {
-            return Err(unexpected());
-        };
-        let [socket, memory, tap] = exactly(files)?.map(aside);
-        let layout = Layout { chunk, receive: room };
-        let socket = Bound { socket, memory, layout }.map()?;
+        let Answer::Welcome { inlet } = expect(answer)? else { return Err(unexpected()) };
+        let [small, large, tap] = exactly(files)?.map(aside);
         let devices = Devices {
-            socket,
-            room: room as usize,
+            packets: Bound { small, large }.map()?,
             inlet: Inlet::of(tap, inlet),
             frame: vec![0; ETHERNET + LARGEST],
         };
@@ -217,13 +213,14 @@ impl<O: Observe> Engine<O> {
         let due = self.due().map_or(most, |due| due.min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
         let mut polled = self.sources().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..1] };
+        // Without the service the devices are gone, of which the sockets tell for ever.
+        let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..0] };
         match poll(wanted, Some(&until)) {
             Err(Errno::INTR) => return Ok(()),
             done => done.map_err(|errno| EngineError::Devices(errno.into()))?,
         };
         // It says nothing by itself.
-        if polled[1].revents().is_empty() {
+        if polled[2].revents().is_empty() {
             return Ok(());
         }
         self.is_served = false;
@@ -236,17 +233,18 @@ impl<O: Observe> Engine<O> {
         self.connections.deadline().map(|due| due.saturating_sub(self.clock.elapsed()))
     }
 
-    /// A program that waits by itself calls [`Engine::turn`] when one of these can be read: the socket
-    /// that frames come to, and the connection to the service, which says nothing by itself unless it
-    /// has ended.
-    pub fn sources(&self) -> [BorrowedFd<'_>; 2] {
-        [self.devices.socket.as_fd(), self.stream.as_fd()]
+    /// A program that waits by itself calls [`Engine::turn`] when one of these can be read: the
+    /// sockets that frames come to, and the connection to the service, which says nothing by itself
+    /// unless it has ended.
+    pub fn sources(&self) -> [BorrowedFd<'_>; 3] {
+        let [small, large] = self.devices.packets.sockets();
+        [small, large, self.stream.as_fd()]
     }
 
     /// All its descriptors, which the program must not close.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        let [socket, stream] = self.sources();
-        [socket, stream, self.devices.inlet.as_fd()]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        let [small, large, stream] = self.sources();
+        [small, large, stream, self.devices.inlet.as_fd()]
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
@@ -285,7 +283,7 @@ impl<O: Observe> Engine<O> {
 
     /// Takes all that waits in the ring.
     fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
-        for _ in 0..self.devices.room.div_ceil(BATCH) {
+        for _ in 0..ROOM.div_ceil(BATCH) {
             self.receive(now).map_err(EngineError::Devices)?;
         }
         Ok(())
@@ -344,17 +342,22 @@ impl<O: Observe> Engine<O> {
 
     fn receive(&mut self, now: Duration) -> io::Result<()> {
         let Engine {
-            devices: Devices { socket, inlet, frame: to_kernel, .. },
+            devices: Devices { packets, inlet, frame: to_kernel },
             connections,
             datagrams,
             observer,
             ..
         } = self;
         let mut failed = Ok(());
-        socket.receive(BATCH, |_, frame| {
-            let Some(packet) = frame.get(ETHERNET..) else { return };
+        packets.receive(BATCH, |frame| {
+            let Some(packet) = frame.bytes.get(ETHERNET..) else { return };
+            let checksums = match frame.summed {
+                Summed::Unknown => Checksums::Whole,
+                Summed::Right => Checksums::Right,
+                Summed::Unfinished => Checksums::Unfinished,
+            };
             if datagram::is_of(packet) {
-                if !datagrams.receive(packet)
+                if !datagrams.receive(packet, checksums)
                     && let Err(error) = give_kernel(inlet, to_kernel, packet)
                 {
                     failed = Err(error);
@@ -370,7 +373,7 @@ impl<O: Observe> Engine<O> {
             }
             // Only packets of its flows come to a program, and of those that cannot be read nobody
             // can make use.
-            let Ok((flow, segment)) = parse(packet, Checksums::Unfinished) else { return };
+            let Ok((flow, segment)) = parse(packet, checksums) else { return };
             let Some((id, connection)) =
                 connections.of(&flow).and_then(|id| Some((id, connections.change(id)?)))
             else {

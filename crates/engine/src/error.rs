@@ -29,7 +29,7 @@ pub enum EngineError {
     /// The service has taken a connection and not given it back: it was killed, and its keeper as well.
     #[error("the service of the stack has a connection, and does not give it back to the kernel")]
     NotReturned,
-    /// The AF_XDP socket cannot be mapped.
+    /// The rings of packets cannot be mapped.
     #[error("the devices of the stack: {0}")]
     Socket(#[from] SocketError),
 }

@@ -44,12 +44,9 @@ pub enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// The program's devices. With it come the AF_XDP socket, its memory, and the TAP device.
+    /// The program's devices. With it come the packet sockets for small and for large frames
+    /// ([`loopscope_frames::packets`]), and the TAP device.
     Welcome {
-        /// Bytes of a chunk of the memory ([`loopscope_frames::Layout`]).
-        chunk: u32,
-        /// Chunks that frames are received into.
-        receive: u32,
         /// The name of the TAP device.
         inlet: String,
     },

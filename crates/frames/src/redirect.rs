@@ -20,7 +20,6 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -105,18 +104,9 @@ impl Redirect {
     /// Has all frames that come to device `index`, of one queue, handed to `socket`. Refused where
     /// the device has an XDP program already.
     pub fn attach(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
-        Redirect::make(index, socket, 0)
-    }
-
-    /// The same, also frames that are in several parts ([`crate::takes_large`]).
-    pub fn attach_large(index: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
-        Redirect::make(index, socket, BPF_F_XDP_HAS_FRAGS)
-    }
-
-    fn make(index: u32, socket: BorrowedFd<'_>, flags: u32) -> io::Result<Redirect> {
         let map = create_map()?;
         put(&map, socket)?;
-        let program = load(&map, flags)?;
+        let program = load(&map)?;
         #[repr(C)]
         struct Link {
             program: u32,
@@ -133,7 +123,7 @@ impl Redirect {
 
 /// Has the kernel take the program, and puts it on nothing.
 pub fn try_out() -> io::Result<()> {
-    load(&create_map()?, 0).map(drop)
+    load(&create_map()?).map(drop)
 }
 
 fn create_map() -> io::Result<OwnedFd> {
@@ -171,7 +161,7 @@ fn put(map: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<()> {
     bpf(BPF_MAP_UPDATE_ELEM, &element).map(drop)
 }
 
-fn load(map: &OwnedFd, flags: u32) -> io::Result<OwnedFd> {
+fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Program {
         kind: u32,
@@ -196,7 +186,7 @@ fn load(map: &OwnedFd, flags: u32) -> io::Result<OwnedFd> {
         log_size: 0,
         log: 0,
         kernel_version: 0,
-        flags,
+        flags: 0,
     };
     let program = bpf(BPF_PROG_LOAD, &program)?;
     // SAFETY: just made, and nobody else knows it.

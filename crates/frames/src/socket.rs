@@ -20,15 +20,12 @@ use crate::ring::{Consumer, Producer};
 
 /// Frames that are sent at once, at most.
 pub const SEND: u32 = 256;
-/// Bytes of the largest frame that a socket can take, where each has a chunk of its own.
+/// Bytes of the largest frame that a socket can take.
 pub const LARGEST: usize = 4096 - HEADROOM;
 /// An address outside of the memory: the kernel skips entries that have it.
 const VOID: u64 = u64::MAX;
 /// Before a frame the kernel leaves so much room, in which the stamp stands.
 const HEADROOM: usize = 256;
-/// linux/if_xdp.h: frames may be in several chunks, and more of this one follows in the next entry.
-const USE_SG: u16 = 1 << 4;
-const CONTINUED: u32 = 1;
 
 /// Chunks of memory, each for one frame. The last [`SEND`] are sent from, the others received into.
 #[derive(Debug)]
@@ -107,19 +104,15 @@ impl Bound {
             let what = "its MTU is too large for AF_XDP, which takes frames of up to 3840 bytes";
             return Err(error(what)(io::ErrorKind::InvalidInput.into()));
         };
-        Bound::make(index, Layout { chunk: chunk as u32, receive }, 0)
-    }
-
-    /// The same for frames of any size, those of more than 1792 bytes in several chunks
-    /// ([`takes_large`]).
-    pub fn open_large(index: u32, receive: u32) -> Result<Bound, SocketError> {
-        Bound::make(index, Layout { chunk: 2048, receive }, USE_SG)
-    }
-
-    fn make(index: u32, layout: Layout, flags: u16) -> Result<Bound, SocketError> {
-        let error = |what| move |source| SocketError { what, source };
-        let receive = layout.receive;
-        let fd = socket().map_err(error("cannot make an AF_XDP socket"))?;
+        let layout = Layout { chunk: chunk as u32, receive };
+        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: touches no memory; the result is checked.
+        let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
+        if fd < 0 {
+            return Err(error("cannot make an AF_XDP socket")(io::Error::last_os_error()));
+        }
+        // SAFETY: just made, and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let file = Memory::file(layout).map_err(error("cannot make memory for its frames"))?;
         // The kernel finds the pages by this mapping, and keeps them.
         let memory =
@@ -144,7 +137,7 @@ impl Bound {
         }
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | flags,
+            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
             sxdp_ifindex: index,
             sxdp_queue_id: 0,
             sxdp_shared_umem_fd: 0,
@@ -181,7 +174,6 @@ impl Bound {
             sent: sent.map_err(error(map))?,
             free: (*receive..receive + SEND).map(start).collect(),
             void: 0,
-            begun: Begun::default(),
             memory,
             fd: self.socket,
         })
@@ -201,14 +193,6 @@ pub struct Socket {
     free: Vec<u64>,
     /// Void entries at the beginning of the send ring, which the kernel has yet to skip.
     void: u32,
-    begun: Begun,
-}
-
-/// A frame in several chunks, as far as it was read.
-#[derive(Debug, Default)]
-struct Begun {
-    stamp: u64,
-    bytes: Vec<u8>,
 }
 
 impl AsFd for Socket {
@@ -225,11 +209,11 @@ impl Socket {
 
     /// Hands up to `limit` frames to `sink` with their stamps; how many there were.
     pub fn receive(&mut self, limit: usize, mut sink: impl FnMut(u64, &[u8])) -> usize {
-        let (mut count, mut chunks) = (0, 0);
+        let mut count = 0;
         while count < limit
             && let Some(entry) = self.received.pop()
         {
-            chunks += 1;
+            count += 1;
             let (start, length) = (entry.addr as usize, entry.len as usize);
             let chunk = start / self.memory.chunk * self.memory.chunk;
             let fits = start >= chunk + STAMP && start + length <= chunk + self.memory.chunk;
@@ -245,24 +229,11 @@ impl Socket {
             let time = u64::from_ne_bytes(stamp.try_into().unwrap_or_default());
             // A later frame that comes without one must not be given this.
             stamp.fill(0);
-            let is_last = entry.options & CONTINUED == 0;
-            if is_last && self.begun.bytes.is_empty() {
-                sink(time, frame);
-            } else {
-                if self.begun.bytes.is_empty() {
-                    self.begun.stamp = time;
-                }
-                self.begun.bytes.extend_from_slice(frame);
-                if is_last {
-                    sink(self.begun.stamp, &self.begun.bytes);
-                    self.begun.bytes.clear();
-                }
-            }
-            count += usize::from(is_last);
+            sink(time, frame);
             // There is room for all chunks.
             self.fill.push(chunk as u64);
         }
-        if chunks > 0 {
+        if count > 0 {
             self.received.release();
             self.fill.publish();
         }
@@ -392,35 +363,6 @@ const ATTEMPTS: u32 = 100;
 /// A router that has just ended, by whatever means, leaves the device's queue only when the kernel
 /// has got round to it.
 const RELEASE: Duration = Duration::from_secs(2);
-
-/// Whether the kernel has sockets for frames in several chunks (Linux 6.6).
-pub fn takes_large() -> io::Result<bool> {
-    // No device has this number, which the kernel looks at after the flags.
-    let address = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: libc::XDP_COPY | USE_SG,
-        sxdp_ifindex: i32::MAX.cast_unsigned(),
-        sxdp_queue_id: 0,
-        sxdp_shared_umem_fd: 0,
-    };
-    match bind(&socket()?, &address) {
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) => Err(error),
-        Ok(()) => Err(io::Error::other("the kernel binds a socket to no device")),
-    }
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: touches no memory; the result is checked.
-    let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
 
 fn bind(fd: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
     let until = Instant::now() + RELEASE;

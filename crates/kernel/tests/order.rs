@@ -60,7 +60,10 @@ fn a_call_and_its_transmission_lie_between_the_callers_readings_of_the_counter()
         let within: Vec<_> =
             std::iter::from_fn(|| events.next_if(|(at, _)| *at <= after)).collect();
         let names: Vec<&str> = within.iter().map(|(_, name)| *name).collect();
-        assert_eq!(names, [ENTER, TRANSMIT, EXIT], "{before} {within:?} {after}");
+        // Soft interrupts may send what is others' meanwhile.
+        let is_right = matches!(&names[..], [ENTER, sent @ .., EXIT]
+            if !sent.is_empty() && sent.iter().all(|name| *name == TRANSMIT));
+        assert!(is_right, "{before} {within:?} {after}");
     }
 }
 

@@ -182,7 +182,7 @@ fn woken_by(plan: &Plan, fds: &[pollfd]) -> &'static str {
     for polled in fds.iter().filter(|polled| polled.fd >= 0 && polled.revents != 0) {
         let by = match polled.fd {
             fd if fd == plan.event => &mut by_thread,
-            fd if fd == plan.frames => &mut by_frame,
+            fd if plan.frames.contains(&fd) => &mut by_frame,
             fd if fd == service() => &mut by_service,
             _ => &mut by_other,
         };

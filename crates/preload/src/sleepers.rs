@@ -55,8 +55,8 @@ pub(crate) struct Plan {
     pub(crate) fds: Vec<pollfd>,
     /// The thread's own descriptor.
     pub(crate) event: c_int,
-    /// That which frames come to.
-    pub(crate) frames: c_int,
+    /// Those that frames come to.
+    pub(crate) frames: [c_int; 2],
     pub(crate) waiting: Waiting,
     /// When a turn is due.
     pub(crate) due: Option<Duration>,
@@ -135,7 +135,7 @@ impl Sleepers {
         &mut self,
         cause: Cause<'_>,
         waiting: Waiting,
-        sources: [BorrowedFd<'_>; 2],
+        sources: [BorrowedFd<'_>; 3],
         due: Option<Duration>,
     ) -> Option<Plan> {
         let event = self.events.pop().or_else(new_event)?;
@@ -154,7 +154,8 @@ impl Sleepers {
         }
         let is_woken = Cell::new(false);
         self.asleep.push(Sleeper { event, wants, epoll, is_helper, waiting, thread, is_woken });
-        Some(Plan { fds, event: number, frames: sources[0].as_raw_fd(), waiting, due })
+        let frames = [sources[0].as_raw_fd(), sources[1].as_raw_fd()];
+        Some(Plan { fds, event: number, frames, waiting, due })
     }
 
     /// A thread sleeps no more. Whether that was the last one of the program.

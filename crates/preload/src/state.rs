@@ -246,7 +246,7 @@ impl State {
                     for fd in engine.descriptors() {
                         table::set(fd.as_raw_fd(), Kind::Own);
                     }
-                    let [_, service] = engine.sources();
+                    let [.., service] = engine.sources();
                     sleepers::set_service(service.as_raw_fd());
                     self.engine = Some(engine);
                 }

@@ -13,7 +13,7 @@ pub enum MachineError {
     /// The programs in the kernel.
     #[error(transparent)]
     Divert(#[from] DivertError),
-    /// The AF_XDP socket of a program.
+    /// The packet sockets of a program.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The devices of a program.

@@ -13,6 +13,7 @@ mod datagrams;
 mod error;
 mod keeper;
 mod machine;
+mod namespace;
 mod program;
 mod service;
 mod spare;

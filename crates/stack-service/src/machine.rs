@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
-use loopscope_frames::{Bound, Inlet, Redirect, takes_large};
+use loopscope_frames::Inlet;
+use loopscope_frames::packets::{Bound, Packets};
 use loopscope_netlink::{Connection, Peer, index, up, veth};
 use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Successor, datagrams_of, flow_of, mtu_of, namespace_of};
@@ -19,18 +20,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::error::MachineError;
 use crate::keeper::Keeper;
+use crate::namespace::Namespace;
 use crate::undo::delete;
 
 /// Packets that come to a frozen socket have it where they come from the program.
 pub(crate) const MARK: u32 = 0x6c73;
-/// Bytes of the largest frame of a device, where each packet has to fit into one buffer.
-const LARGEST: usize = 1600;
-/// Bytes of the largest packet that the pair of a program takes: where each has to fit into one
-/// buffer, and where they may be in several.
-const PAIR_MTU: u32 = 1500;
-const LARGE_MTU: u32 = 65_535;
-/// Frames that a program's ring has room for.
-const ROOM: u32 = 2048;
+
+/// The name of the far end of each pair.
+const FAR: &str = "far";
 
 /// The network namespace that the service serves.
 pub(crate) struct Machine {
@@ -39,8 +36,6 @@ pub(crate) struct Machine {
     /// The numbers of the last program and of the last connection.
     programs: AtomicU64,
     connections: AtomicU64,
-    /// Whether packets may be in several buffers.
-    takes_large: bool,
     kernel: Mutex<Kernel>,
 }
 
@@ -70,9 +65,10 @@ impl Diverted {
 pub(crate) struct Devices {
     pub(crate) own: Own,
     pub(crate) inlet: Inlet,
-    _redirect: Redirect,
-    /// The last one to end.
-    _installed: Installed,
+    /// While it is mapped here, the program cannot make other rings of its sockets.
+    _packets: Packets,
+    /// The last ones to end.
+    _installed: [Installed; 2],
 }
 
 impl Machine {
@@ -83,12 +79,11 @@ impl Machine {
         let namespace = namespace_of(&any).map_err(system(
             "the kernel does not tell the network namespace of a socket (it needs Linux 5.14)",
         ))?;
-        let takes_large = takes_large().map_err(system("cannot make an AF_XDP socket"))?;
-        let diversion = Diversion::load(takes_large)?;
+        let diversion = Diversion::load()?;
         let kernel = Kernel { diversion, used: BTreeMap::new() };
         let (programs, connections) = (AtomicU64::new(0), AtomicU64::new(0));
         let kernel = Mutex::new(kernel);
-        Ok(Machine { namespace, keeper, programs, connections, takes_large, kernel })
+        Ok(Machine { namespace, keeper, programs, connections, kernel })
     }
 
     /// A number that no other program has.
@@ -105,45 +100,43 @@ impl Machine {
     pub(crate) fn devices(&self, program: u64) -> Result<(Devices, Bound), MachineError> {
         // No other service has these names, of at most 15 characters.
         let (service, number) = (process::id(), program % (1 << 20));
-        let [near, far] = ["lsn", "lsf"].map(|kind| format!("{kind}{service:x}.{number:x}"));
+        let near = format!("lsn{service:x}.{number:x}");
         let device = |name: &str| -> io::Result<Device> {
             Ok(Device { index: index(name)?, name: name.to_owned() })
         };
         self.keeper.pair(program, &near).map_err(MachineError::Keeper)?;
         let mut netlink = Connection::open().map_err(MachineError::Devices)?;
-        // This thread's: the far end stays here.
-        let namespace = std::fs::File::open("/proc/thread-self/ns/net");
-        let namespace: OwnedFd = namespace.map_err(MachineError::Devices)?.into();
-        let peer = Peer { name: &far, namespace: namespace.as_fd(), address: None };
-        netlink
-            .make(vec![veth(&near, &peer, Some(self.pair_mtu()), None)])
-            .map_err(MachineError::Devices)?;
+        // By its socket a program could see and send at all devices of a namespace. In its own there
+        // is only the far end.
+        let own = Namespace::make().map_err(MachineError::Devices)?;
+        let peer = Peer { name: FAR, namespace: own.as_fd(), address: None };
+        netlink.make(vec![veth(&near, &peer, None, None)]).map_err(MachineError::Devices)?;
         let mut made = Pair(Some(near.clone()));
         let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
         self.keeper.inlet(program, &inlet).map_err(MachineError::Keeper)?;
         let make = || {
-            let links = [near.as_str(), &far, inlet.name()];
-            let own = Own { near: device(&near)?, inlet: device(inlet.name())? };
-            let far = device(&far)?;
+            let links = [near.as_str(), inlet.name()];
+            let devices = Own { near: device(&near)?, inlet: device(inlet.name())? };
             let ready = links.into_iter().flat_map(up).collect();
-            Ok((own, far, ready))
+            Ok((devices, ready))
         };
-        let (own, far, ready) = make().map_err(MachineError::Devices)?;
+        let (devices, ready) = make().map_err(MachineError::Devices)?;
         // From here on what the program sends is looked at.
-        let installed = self.kernel().diversion.add(&own)?;
+        let installed = self.kernel().diversion.add(&devices)?;
         netlink.make(ready).map_err(MachineError::Devices)?;
-        let (bound, redirect) = if self.takes_large {
-            let bound = Bound::open_large(far.index, ROOM)?;
-            let redirect = Redirect::attach_large(far.index, bound.socket.as_fd());
-            (bound, redirect)
-        } else {
-            let bound = Bound::open(far.index, LARGEST, ROOM)?;
-            let redirect = Redirect::attach(far.index, bound.socket.as_fd());
-            (bound, redirect)
-        };
-        let redirect = redirect.map_err(MachineError::Devices)?;
+        let at_far_end = own.run(|| {
+            let far = device(FAR).map_err(MachineError::Devices)?;
+            let ended = self.kernel().diversion.end(&far)?;
+            let ready = || Connection::open()?.make(up(FAR));
+            ready().map_err(MachineError::Devices)?;
+            let bound = Bound::open(far.index)?;
+            let packets = bound.try_clone().map_err(MachineError::Devices)?.map()?;
+            Ok::<_, MachineError>((ended, bound, packets))
+        });
+        let (ended, bound, packets) = at_far_end.map_err(MachineError::Devices)??;
         made.0 = None;
-        let devices = Devices { own, inlet, _redirect: redirect, _installed: installed };
+        let _installed = [installed, ended];
+        let devices = Devices { own: devices, inlet, _packets: packets, _installed };
         Ok((devices, bound))
     }
 
@@ -210,22 +203,10 @@ impl Machine {
         Ok(Device { index: route.link, name: name.to_string_lossy().into_owned() })
     }
 
-    /// Bytes of the largest packet of a device, with the header of IP. A device whose packets the
-    /// pair of a program does not take is refused.
+    /// Bytes of the largest packet of a device, with the header of IP.
     pub(crate) fn mtu_of(&self, socket: &OwnedFd, device: &Device) -> Result<usize, MachineError> {
         let what = "cannot ask for the device's largest packet";
-        let mtu =
-            mtu_of(socket, &device.name).map_err(|source| MachineError::System { what, source })?;
-        if mtu > self.pair_mtu() as usize {
-            let device = &device.name;
-            let why = format!("the MTU of {device} is more than {PAIR_MTU}, which needs Linux 6.6");
-            return Err(MachineError::Refused(why));
-        }
-        Ok(mtu)
-    }
-
-    fn pair_mtu(&self) -> u32 {
-        if self.takes_large { LARGE_MTU } else { PAIR_MTU }
+        mtu_of(socket, &device.name).map_err(|source| MachineError::System { what, source })
     }
 
     /// Has the packets of a socket's connection, which come from this device, go to a program from
@@ -320,7 +301,7 @@ impl Kernel {
             *used -= 1;
             if *used == 0 {
                 self.used.remove(&device.index);
-                self.diversion.detach(device)?;
+                self.diversion.detach(device);
             }
         }
         Ok(())

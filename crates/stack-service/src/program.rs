@@ -8,7 +8,6 @@ use std::time::Duration;
 use loopscope_divert::Counts;
 use loopscope_engine::memory::Memory;
 use loopscope_engine::wire::{Answer, Request, Status, Streams};
-use loopscope_frames::Layout;
 use loopscope_stack::Outline;
 use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Frozen, Kept, Taken};
@@ -65,9 +64,8 @@ impl Program {
             let _ = machine.keeper.gone(number);
         })?;
         let inlet = devices.inlet.as_fd().try_clone_to_owned().map_err(MachineError::Devices)?;
-        let Layout { chunk, receive } = bound.layout;
-        let answer = Answer::Welcome { chunk, receive, inlet: devices.inlet.name().to_owned() };
-        let reply = Reply { answer, files: vec![bound.socket, bound.memory, inlet] };
+        let answer = Answer::Welcome { inlet: devices.inlet.name().to_owned() };
+        let reply = Reply { answer, files: vec![bound.small, bound.large, inlet] };
         let (connections, datagrams) = (BTreeMap::new(), Datagrams::default());
         Ok((Program { machine, number, connections, datagrams, devices: Some(devices) }, reply))
     }
@@ -138,7 +136,6 @@ impl Program {
         [send, receive]: [usize; 2],
     ) -> Result<(Held, OwnedFd), MachineError> {
         let device = self.machine.device_of(&flow, Protocol::Tcp)?;
-        self.machine.mtu_of(socket, &device)?;
         let diverted = self.machine.divert(flow, Protocol::Tcp, socket, device, devices)?;
         let taken = match Frozen::take(socket, kept, MARK) {
             Ok(taken) => taken,

@@ -135,7 +135,7 @@ fn datagrams_go_both_ways_and_the_kernel_has_the_rest() {
             here.send(b"by the kernel").unwrap();
             assert_eq!(receive_at(&there), b"by the kernel");
         }
-        assert!(!devices().contains(&"here xdp".into()));
+        assert!(!devices().contains(&"here tcx".into()));
         drop(engine);
         wait_for_devices(&before);
     });
@@ -330,7 +330,7 @@ fn what_the_stack_cannot_do_stays_with_the_kernel() {
         SockRef::from(&here).set_reuse_address(false).unwrap();
         refused(&mut engine, &here, "shares its port");
         // None of them has left anything.
-        assert!(!devices().contains(&"here xdp".into()));
+        assert!(!devices().contains(&"here tcx".into()));
         assert!(status(serving.at()).unwrap().1.is_empty());
     });
 }

@@ -90,7 +90,7 @@ fn outlives_its_socket() {
     ip("link add near type veth peer far");
     let inlet = Inlet::make("in%d").unwrap();
     let own = Own { near: device("near"), inlet: device(inlet.name()) };
-    let mut diversion = Diversion::load(true).unwrap();
+    let mut diversion = Diversion::load().unwrap();
     diversion.attach(&device("here")).unwrap();
     let _installed = diversion.add(&own).unwrap();
     for name in ["near", "far", inlet.name()] {

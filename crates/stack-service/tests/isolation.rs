@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use loopscope_engine::wire::{Answer, Request};
-use loopscope_frames::{Bound, Inlet, Layout, Socket};
+use loopscope_frames::Inlet;
 use loopscope_stack::packet::{Checksums, Flow, Written, write};
 use loopscope_stack::{Blocks, Ecn, Flags, Outline, Segment, Seq};
 use loopscope_stack_service::status;
@@ -25,7 +25,8 @@ use world::{OWN, PATIENCE, Serving, connect, network, read_all};
 /// A program that speaks with the service itself.
 struct Hostile {
     stream: UnixStream,
-    socket: Socket,
+    /// Those of its rings.
+    sockets: [OwnedFd; 2],
     inlet: Inlet,
 }
 
@@ -34,11 +35,9 @@ impl Hostile {
         let stream = UnixStream::connect(serving.at()).unwrap();
         send(&stream, &Request::Begin, &[]).unwrap();
         let (answer, files) = receive(&stream).unwrap().unwrap();
-        let Answer::Welcome { chunk, receive, inlet } = answer else { panic!("{answer:?}") };
-        let [socket, memory, tap]: [OwnedFd; 3] = files.try_into().unwrap();
-        let layout = Layout { chunk, receive };
-        let socket = Bound { socket, memory, layout }.map().unwrap();
-        Hostile { stream, socket, inlet: Inlet::of(tap, inlet) }
+        let Answer::Welcome { inlet } = answer else { panic!("{answer:?}") };
+        let [small, large, tap]: [OwnedFd; 3] = files.try_into().unwrap();
+        Hostile { stream, sockets: [small, large], inlet: Inlet::of(tap, inlet) }
     }
 
     fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Answer {
@@ -50,9 +49,9 @@ impl Hostile {
         self.inlet.write(frame, None).unwrap();
     }
 
-    fn send_at_far_end(&mut self, frame: &[u8]) {
-        assert!(self.socket.push(frame));
-        self.socket.flush(|_| {}).unwrap();
+    /// By one of its packet sockets, at the device that they are bound to.
+    fn send_at_far_end(&self, frame: &[u8]) {
+        assert_eq!(rustix::io::write(&self.sockets[0], frame), Ok(frame.len()));
     }
 }
 
@@ -174,7 +173,7 @@ fn a_program_sends_what_is_its_own_alone() {
 fn sends_what_is_its_own_alone() {
     let machine = network();
     let serving = Serving::start();
-    let mut programs = [0, 1].map(|_| Hostile::connect(&serving));
+    let programs = [0, 1].map(|_| Hostile::connect(&serving));
     for own in OWN {
         let [mut mine, kernels] = [0, 1].map(|_| connect(&machine, own));
         let comes = flow_to(&mine.here);

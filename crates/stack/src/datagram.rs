@@ -94,7 +94,7 @@ pub fn write<P: Deref<Target = [u8]>>(
     let sum = pseudo_header((flow.from.ip(), flow.to.ip()), Protocol::Udp, length);
     let sum = match checksums {
         Checksums::Whole => never_zero(sum.add_slice(bytes).ones_complement()),
-        Checksums::Unfinished => !sum.ones_complement(),
+        Checksums::Unfinished | Checksums::Right => !sum.ones_complement(),
     };
     bytes[CHECKSUM..HEADER].copy_from_slice(&sum.to_ne_bytes());
     Written { length: udp + length, udp }

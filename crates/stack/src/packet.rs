@@ -229,7 +229,7 @@ pub fn write(
     // Words are added in this machine's order.
     let sum = match checksums {
         Checksums::Whole => sum.add_slice(bytes).ones_complement(),
-        Checksums::Unfinished => !sum.ones_complement(),
+        Checksums::Unfinished | Checksums::Right => !sum.ones_complement(),
     };
     bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_ne_bytes());
     Written { length: tcp + length, tcp, data: tcp + header.header_len() }

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use aya::programs::{SchedClassifier, TcAttachType};
 use loopscope_stack_service::Service;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -182,10 +183,10 @@ impl Drop for Serving {
 /// Waits until the devices are these, and those that the service has ready for the next program.
 pub fn wait_for_devices(before: &[String]) {
     let begin = Instant::now();
-    let is_spare = |name: &String| ["lsn", "lsf", "lsi"].iter().any(|kind| name.starts_with(kind));
+    let is_spare = |name: &String| ["lsn", "lsi"].iter().any(|kind| name.starts_with(kind));
     loop {
         let (spare, others): (Vec<String>, _) = devices().into_iter().partition(is_spare);
-        if spare.len() == 3 && others == before {
+        if spare.len() == 2 && others == before {
             return;
         }
         assert!(begin.elapsed() < PATIENCE, "{spare:?} and {others:?} are there");
@@ -197,7 +198,10 @@ pub fn devices() -> Vec<String> {
     let shown = run("ip", "-o link");
     let line = |line: &str| {
         let name = line.split(": ").nth(1).expect("a name").split('@').next().unwrap_or_default();
-        format!("{name}{}", if line.contains(" xdp") { " xdp" } else { "" })
+        // It may be gone by now.
+        let programs = SchedClassifier::query_tcx(name, TcAttachType::Ingress);
+        let has_some = programs.is_ok_and(|(_, programs)| !programs.is_empty());
+        format!("{name}{}", if has_some { " tcx" } else { "" })
     };
     shown.lines().map(line).collect()
 }
