@@ -46,8 +46,6 @@ enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 =
 // RFC 792, RFC 4443.
 enum { ICMP_HEADER = 8, ICMP_UNREACHABLE = 3, ICMP_FRAGMENTATION_NEEDED = 4, ICMPV6_TOO_BIG = 2 };
 enum { IPV4_HEADER = 20, IPV6_HEADER = 40, FRAGMENT = 0x3fff, TCP_HEADER = 20, UDP_HEADER = 8 };
-// Headers of IPv6, of ICMP, and the beginning of a packet of IPv6.
-enum { MOST_HEADERS = ETHERNET + 2 * IPV6_HEADER + ICMP_HEADER + TCP_HEADER };
 enum { PORTS = 8 }; // with the number of the first byte, in TCP's header
 
 // As the receiver sees it. The addresses of IPv4 are in the first four bytes.
@@ -148,14 +146,20 @@ INLINE int is_too_big(const u8 *icmp, const u8 *end, int is_ipv6, struct flow *f
 SECTION("classifier") int arrive(struct __sk_buff *packet) {
     if (packet->vlan_present)
         return TCX_NEXT;
-    // The headers may not be at hand.
-    pull_data(packet, MOST_HEADERS < packet->len ? MOST_HEADERS : packet->len);
     const u8 *frame = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
     struct flow flow = {}, dropped = {};
     u32 length = 0, payload = 0;
     int is_ipv6 = family_of(frame, end);
     if (is_ipv6 < 0)
         return TCX_NEXT;
+    u32 headers = ETHERNET + (is_ipv6 ? IPV6_HEADER : IPV4_HEADER) + TCP_HEADER;
+    if (frame + headers > end && packet->len >= headers) {
+        // They are not at hand. To have them costs a copy, also of what is others'.
+        if (pull_data(packet, headers))
+            return TCX_NEXT;
+        frame = (void *)(long)packet->data;
+        end = (void *)(long)packet->data_end;
+    }
     const u8 *transport = flow_of(frame + ETHERNET, end, is_ipv6, &flow, &length, 0);
     if (!transport)
         return TCX_NEXT;
