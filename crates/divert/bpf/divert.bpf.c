@@ -28,6 +28,12 @@ enum { TC_ACT_SHOT = 2, TC_ACT_STOLEN = 4, TCX_NEXT = -1 };
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
     u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
+    u32 napi_id, family, remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port;
+    u32 local_port, data_meta;
+    u64 flow_keys, tstamp;
+    u32 wire_len, gso_segs;
+    u64 sk;
+    u32 gso_size;
 };
 static void *(*const lookup)(void *, const void *) = (void *)1;
 static long (*const store_bytes)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
@@ -172,6 +178,9 @@ SECTION("classifier") int arrive(struct __sk_buff *packet) {
     } else {
         u32 header = header_of(transport, end, flow.protocol);
         if (!header)
+            return TCX_NEXT;
+        // Several datagrams that were not cut yet: the kernel's socket gets them one by one.
+        if (flow.protocol == PROTOCOL_UDP && packet->gso_size)
             return TCX_NEXT;
         payload = length > header ? length - header : 0;
         found = lookup(&flows, &flow);

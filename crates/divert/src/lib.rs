@@ -133,7 +133,7 @@ struct Attached {
 /// program sends would not be looked at.
 #[derive(Debug)]
 pub struct Installed {
-    _links: Vec<SchedClassifierLink>,
+    _links: [SchedClassifierLink; 3],
 }
 
 impl fmt::Debug for Diversion {
@@ -223,13 +223,16 @@ impl Diversion {
         let inlet = self.classify_for_good("leave", &own.inlet)?;
         // What the kernel itself would send to the program.
         let kernels = self.classify("end", &own.near, TcAttachType::Egress, by_netlink())?;
-        Ok(Installed { _links: vec![near, inlet, kernels] })
+        Ok(Installed { _links: [near, inlet, kernels] })
     }
 
-    /// Has what comes to the far end of a pair go nowhere but to packet sockets. It is in the network
-    /// namespace of this thread.
-    pub fn end(&mut self, far: &Device) -> Result<Installed, DivertError> {
-        Ok(Installed { _links: vec![self.classify_for_good("end", far)?] })
+    /// Has what comes to the far end of a pair go nowhere but to packet sockets, for as long as it is
+    /// there. It is in the network namespace of this thread.
+    pub fn end(&mut self, far: &Device) -> Result<(), DivertError> {
+        let link = self.classify_for_good("end", far)?;
+        // Dropped, it would be taken off the device that has this index in another namespace.
+        std::mem::forget(link);
+        Ok(())
     }
 
     /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed

@@ -3,7 +3,8 @@
 //!
 //! An AF_XDP socket (Documentation/networking/af_xdp.rst) has the frames that come to a device, in
 //! rings that are shared with the kernel, in copy mode; a program on the device hands them to it, and
-//! writes before each when it came. What is written to a TAP device
+//! writes before each when it came. In the rings of packet sockets ([`packets`]) they are as the
+//! kernel has them, also several segments as one. What is written to a TAP device
 //! (Documentation/networking/tuntap.rst) comes to the kernel as if it came to that device.
 
 pub mod packets;

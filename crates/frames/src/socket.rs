@@ -69,11 +69,11 @@ impl Drop for Memory {
 
 /// How the memory of a socket is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+struct Layout {
     /// Bytes of a chunk.
-    pub chunk: u32,
+    chunk: u32,
     /// Chunks that frames are received into.
-    pub receive: u32,
+    receive: u32,
 }
 
 impl Layout {
@@ -82,22 +82,20 @@ impl Layout {
     }
 }
 
-/// A socket that is bound to a device, and its memory. The process that uses it may be another one
-/// than that which made it, and needs no rights for it.
+/// A socket that is bound to a device, and its memory.
 #[derive(Debug)]
-pub struct Bound {
+struct Bound {
     /// The socket.
-    pub socket: OwnedFd,
+    socket: OwnedFd,
     /// A file with the memory.
-    pub memory: OwnedFd,
+    memory: OwnedFd,
     /// How that is divided.
-    pub layout: Layout,
+    layout: Layout,
 }
 
 impl Bound {
-    /// On device `index`, for frames of at most `largest` bytes, with room for `receive` of them, a
-    /// power of two. Refused where `largest` is more than [`LARGEST`].
-    pub fn open(index: u32, largest: usize, receive: u32) -> Result<Bound, SocketError> {
+    /// As [`Socket::open`] has it.
+    fn open(index: u32, largest: usize, receive: u32) -> Result<Bound, SocketError> {
         let error = |what| move |source| SocketError { what, source };
         let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
         else {
@@ -146,8 +144,8 @@ impl Bound {
         Ok(Bound { socket: fd, memory: file, layout })
     }
 
-    /// Maps its memory and its rings, to use it. Only one process may, and only once.
-    pub fn map(self) -> Result<Socket, SocketError> {
+    /// Maps its memory and its rings, to use it.
+    fn map(self) -> Result<Socket, SocketError> {
         let error = |what| move |source| SocketError { what, source };
         let Bound { socket: fd, memory: file, layout: Layout { chunk, receive } } = &self;
         let memory =
@@ -202,7 +200,8 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens one for this process ([`Bound::open`]).
+    /// Opens one on device `index`, for frames of at most `largest` bytes, with room for `receive` of
+    /// them, a power of two. Refused where `largest` is more than [`LARGEST`].
     pub fn open(index: u32, largest: usize, receive: u32) -> Result<Socket, SocketError> {
         Bound::open(index, largest, receive)?.map()
     }

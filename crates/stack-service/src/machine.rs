@@ -67,8 +67,8 @@ pub(crate) struct Devices {
     pub(crate) inlet: Inlet,
     /// While it is mapped here, the program cannot make other rings of its sockets.
     _packets: Packets,
-    /// The last ones to end.
-    _installed: [Installed; 2],
+    /// The last one to end.
+    _installed: Installed,
 }
 
 impl Machine {
@@ -126,17 +126,16 @@ impl Machine {
         netlink.make(ready).map_err(MachineError::Devices)?;
         let at_far_end = own.run(|| {
             let far = device(FAR).map_err(MachineError::Devices)?;
-            let ended = self.kernel().diversion.end(&far)?;
+            self.kernel().diversion.end(&far)?;
             let ready = || Connection::open()?.make(up(FAR));
             ready().map_err(MachineError::Devices)?;
             let bound = Bound::open(far.index)?;
             let packets = bound.try_clone().map_err(MachineError::Devices)?.map()?;
-            Ok::<_, MachineError>((ended, bound, packets))
+            Ok::<_, MachineError>((bound, packets))
         });
-        let (ended, bound, packets) = at_far_end.map_err(MachineError::Devices)??;
+        let (bound, packets) = at_far_end.map_err(MachineError::Devices)??;
         made.0 = None;
-        let _installed = [installed, ended];
-        let devices = Devices { own: devices, inlet, _packets: packets, _installed };
+        let devices = Devices { own: devices, inlet, _packets: packets, _installed: installed };
         Ok((devices, bound))
     }
 

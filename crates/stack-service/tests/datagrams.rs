@@ -110,6 +110,13 @@ fn datagrams_go_both_ways_and_the_kernel_has_the_rest() {
             assert_eq!(receive_at(&there), large);
             there.send(&large).unwrap();
             assert_eq!(receive_at(&here), large);
+            // Several in one packet, which no device has cut.
+            setsockopt(&there, sockopt::UdpGsoSegment, &1000).unwrap();
+            there.send(&large).unwrap();
+            for part in large.chunks(1000) {
+                assert_eq!(receive_at(&here), part);
+            }
+            setsockopt(&there, sockopt::UdpGsoSegment, &0).unwrap();
             let told = status(serving.at()).unwrap().1;
             assert_eq!((told.len(), &told[0].protocol[..]), (1, "UDP"));
             assert_eq!((told[0].local, told[0].peer), engine.datagrams_ends(id).unwrap());
