@@ -216,17 +216,19 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
     assert drawn.returncode == 0, drawn.stderr
 
 
-# Writes when it had the processor: the kernel of a guest may not record all of it.
+# Records when it had the processor: the kernel of a guest may not record all of it.
 TOLD_HOG = """\
-import time
+import itertools, time
+from loopscope_trace import event
+began, ended = event("hog", "began"), event("hog", "ended")
 print("here", flush=True)
-with open("spells", "w", buffering=1) as spells:
-    while True:
-        begin = time.monotonic_ns()
-        while time.monotonic_ns() < begin + 30_000_000:
-            pass
-        spells.write(f"{begin} {time.monotonic_ns()}\\n")
-        time.sleep(0.01)
+for number in itertools.count():
+    began(number)
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end:
+        pass
+    ended(number)
+    time.sleep(0.01)
 """
 
 
@@ -236,16 +238,21 @@ def test_the_estimate_without_a_cause_is_what_the_others_have(
     machine: Machine, results: Read
 ) -> None:
     """Messages of the same run while the hog slept: what else the machine does holds both."""
-    spells = machine.directory / "spells"
-    machine.write("hog.py", TOLD_HOG.replace('"spells"', f'"{spells}"'))
-    machine.write("held.yaml", HELD.replace("hog.py", f"{machine.directory}/hog.py"))
+    machine.write("hog.py", TOLD_HOG)
+    text = HELD.replace("hog.py", f"{machine.directory}/hog.py")
+    machine.write("held.yaml", text.replace('"pipe:*"', '"pipe:*", "hog:*"'))
     results(machine.command("run", "held.yaml", "--json"))
     run = open_run(machine.directory / "runs/held/latest")
-    sent, received = (
+    sent, received, began, ended = (
         dict(run.relation(table).filter(f"process = '{process}'").project("id, ts").fetchall())
-        for table, process in (("pipe.sent", "source"), ("pipe.received", "sink"))
+        for table, process in (
+            ("pipe.sent", "source"),
+            ("pipe.received", "sink"),
+            ("hog.began", "hog"),
+            ("hog.ended", "hog"),
+        )
     )
-    busy = [tuple(map(int, line.split())) for line in spells.read_text().splitlines()]
+    busy = [(began[number], end) for number, end in ended.items() if number in began]
     assert sent.keys() == received.keys() and len(sent) == 400
     held, free = [], []
     for message in sent:
