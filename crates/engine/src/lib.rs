@@ -5,7 +5,7 @@
 //! between, an [`Engine`] transfers its data. Both have the memory of its streams, and of where they
 //! are ([`memory`]), so that the service can give a connection back whose program was killed.
 //!
-//! Of a connected socket of UDP the engine has the datagrams, while the kernel's socket stays as it
+//! The engine has the datagrams of a connected socket of UDP, while the kernel's socket stays as it
 //! is ([`Engine::take_datagrams`]).
 
 mod datagrams;

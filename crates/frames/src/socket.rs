@@ -94,7 +94,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// As [`Socket::open`] has it.
+    /// Opens one on a device, see [`Socket::open`].
     fn open(index: u32, largest: usize, receive: u32) -> Result<Bound, SocketError> {
         let error = |what| move |source| SocketError { what, source };
         let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
