@@ -221,7 +221,7 @@ impl Diversion {
     pub fn add(&mut self, own: &Own) -> Result<Installed, DivertError> {
         let near = self.classify_for_good("leave", &own.near)?;
         let inlet = self.classify_for_good("leave", &own.inlet)?;
-        // What the kernel itself would send to the program.
+        // The kernel itself sends nothing to the program.
         let kernels = self.classify("end", &own.near, TcAttachType::Egress, by_netlink())?;
         Ok(Installed { _links: [near, inlet, kernels] })
     }

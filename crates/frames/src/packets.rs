@@ -37,7 +37,7 @@ const RETURN: u16 = 0x06;
 /// What is known of the checksum of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summed {
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
     /// The kernel, or the device, has found it right.
     Right,
@@ -83,13 +83,13 @@ impl Layout {
     }
 }
 
-/// Packet sockets for what comes to a device, which nobody has mapped. The process that does it may
-/// be another one than that which made them, and needs no rights for it.
+/// Packet sockets for what comes to a device, whose rings are not mapped yet. The process that maps
+/// them may be another one than that which made them, and needs no rights for it.
 #[derive(Debug)]
 pub struct Bound {
-    /// That for small frames.
+    /// The socket for small frames.
     pub small: OwnedFd,
-    /// That for large ones.
+    /// The socket for large ones.
     pub large: OwnedFd,
 }
 
@@ -117,7 +117,8 @@ impl Bound {
 fn open(index: u32, layout: Layout, is_large: bool) -> Result<OwnedFd, SocketError> {
     let error = |what| move |source| SocketError { what, source };
     let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: touches no memory; the result is checked. Of no protocol nothing comes yet.
+    // SAFETY: touches no memory; the result is checked. It has protocol 0: nothing
+    // comes before it is bound.
     let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
     if fd < 0 {
         return Err(error("cannot make a packet socket")(io::Error::last_os_error()));
