@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loopscope_frames::Inlet;
-use loopscope_frames::packets::{Bound, ROOM, Summed};
+use loopscope_frames::packets::{Packets, Summed};
 use loopscope_stack::datagram;
 use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{Checksums, Flow, parse};
@@ -98,11 +98,13 @@ impl<O: Observe> Engine<O> {
         let stream = UnixStream::from(aside(stream.into()));
         lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;
-        let Answer::Welcome { inlet } = expect(answer)? else { return Err(unexpected()) };
-        let [small, large, tap] = exactly(files)?.map(aside);
+        let Answer::Welcome { inlet, ring: size } = expect(answer)? else {
+            return Err(unexpected());
+        };
+        let [ring, tap] = exactly(files)?;
         let devices = Devices {
-            packets: Bound { small, large }.map()?,
-            inlet: Inlet::of(tap, inlet),
+            packets: Packets::map(ring, size).map_err(EngineError::Devices)?,
+            inlet: Inlet::of(aside(tap), inlet),
             frame: vec![0; ETHERNET + LARGEST],
         };
         Ok(Engine {
@@ -210,17 +212,22 @@ impl<O: Observe> Engine<O> {
     /// Sleeps until a frame comes, something is due, the service ends, or the time is over.
     /// [`Engine::turn`] comes after it.
     pub fn wait(&mut self, most: Duration) -> Result<(), EngineError> {
+        let most = if self.rest() { most } else { Duration::ZERO };
         let due = self.due().map_or(most, |due| due.min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
         let mut polled = self.sources().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Without the service the devices are gone, of which the sockets tell for ever.
+        // That it has ended is told for ever.
         let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..0] };
         match poll(wanted, Some(&until)) {
             Err(Errno::INTR) => return Ok(()),
             done => done.map_err(|errno| EngineError::Devices(errno.into()))?,
         };
+        let [ring, service] = polled.map(|polled| !polled.revents().is_empty());
+        if ring {
+            self.devices.inlet.take().map_err(EngineError::Devices)?;
+        }
         // It says nothing by itself.
-        if polled[2].revents().is_empty() {
+        if !service {
             return Ok(());
         }
         self.is_served = false;
@@ -233,18 +240,22 @@ impl<O: Observe> Engine<O> {
         self.connections.deadline().map(|due| due.saturating_sub(self.clock.elapsed()))
     }
 
-    /// A program that waits by itself calls [`Engine::turn`] when one of these can be read: the
-    /// sockets that frames come to, and the connection to the service, which says nothing by itself
-    /// unless it has ended.
-    pub fn sources(&self) -> [BorrowedFd<'_>; 3] {
-        let [small, large] = self.devices.packets.sockets();
-        [small, large, self.stream.as_fd()]
+    /// A program that waits by itself calls [`Engine::rest`], and [`Engine::turn`] when one of these
+    /// can be read: that by which the kernel wakes it, of which the program reads once for each time,
+    /// and the connection to the service, which says nothing by itself unless it has ended.
+    pub fn sources(&self) -> [BorrowedFd<'_>; 2] {
+        [self.devices.inlet.as_fd(), self.stream.as_fd()]
+    }
+
+    /// Has the kernel wake who waits by [`Engine::sources`] when the next frame comes, until the next
+    /// turn. False: one is there by now, and nobody may be woken.
+    pub fn rest(&mut self) -> bool {
+        self.devices.packets.rest()
     }
 
     /// All its descriptors, which the program must not close.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        let [small, large, stream] = self.sources();
-        [small, large, stream, self.devices.inlet.as_fd()]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.sources()
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
@@ -283,8 +294,11 @@ impl<O: Observe> Engine<O> {
 
     /// Takes all that waits in the ring.
     fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
-        for _ in 0..ROOM.div_ceil(BATCH) {
-            self.receive(now).map_err(EngineError::Devices)?;
+        // Not for as long as more comes.
+        for _ in 0..=self.devices.packets.most().div_ceil(BATCH) {
+            if self.receive(now).map_err(EngineError::Devices)? < BATCH {
+                break;
+            }
         }
         Ok(())
     }
@@ -340,7 +354,8 @@ impl<O: Observe> Engine<O> {
         failed.map_err(EngineError::Devices)
     }
 
-    fn receive(&mut self, now: Duration) -> io::Result<()> {
+    /// Takes up to [`BATCH`] frames from the ring; their number.
+    fn receive(&mut self, now: Duration) -> io::Result<usize> {
         let Engine {
             devices: Devices { packets, inlet, frame: to_kernel },
             connections,
@@ -349,7 +364,7 @@ impl<O: Observe> Engine<O> {
             ..
         } = self;
         let mut failed = Ok(());
-        packets.receive(BATCH, |frame| {
+        let count = packets.receive(BATCH, |frame| {
             let Some(packet) = frame.bytes.get(ETHERNET..) else { return };
             let checksums = match frame.summed {
                 Summed::Unknown => Checksums::Whole,
@@ -395,7 +410,7 @@ impl<O: Observe> Engine<O> {
                 known.kept.push(packet.to_vec());
             }
         });
-        failed
+        failed.map(|()| count)
     }
 
     /// Asks the service, which answers within a millisecond or so.

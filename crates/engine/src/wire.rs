@@ -44,11 +44,13 @@ pub enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// The program's devices. With it come the packet sockets for small and for large frames
+    /// What the program has of its own. With it come the ring that has what comes
     /// ([`loopscope_frames::packets`]), and the TAP device.
     Welcome {
         /// The name of the TAP device.
         inlet: String,
+        /// Bytes of the ring.
+        ring: usize,
     },
     /// All connections of programs.
     Status {

@@ -158,6 +158,15 @@ impl Inlet {
         &self.0.name
     }
 
+    /// Takes one of the frames that the kernel sends by it, if there is one and the device is there.
+    /// Until then its descriptor can be read.
+    pub fn take(&self) -> io::Result<()> {
+        match nix::unistd::read(&self.0.fd, &mut [0; 64]) {
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EBADFD) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Hands a frame to the kernel, of at most 64 kB.
     pub fn write(&self, frame: &[u8], offload: Option<Offload>) -> io::Result<()> {
         let header = offload.map_or([0; HEADER], Offload::header);

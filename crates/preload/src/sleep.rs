@@ -7,7 +7,7 @@ use libc::{c_int, pollfd, sigset_t};
 
 use crate::habit::Habit;
 use crate::receive::Receive;
-use crate::sleepers::{Cause, Plan, Wants, service, take_signal};
+use crate::sleepers::{Cause, Plan, Wants, service, take_frame, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, receive, signals};
 
@@ -170,6 +170,7 @@ pub(crate) fn sleep(
         let by_handler = handlers.has_more();
         plan.waiting.woken(if by_handler { "signal" } else { woken_by(plan, fds) });
         take_signal(plan.event, fds);
+        take_frame(plan.frames, fds);
     } else {
         plan.waiting.woken("signal");
     }
@@ -182,7 +183,7 @@ fn woken_by(plan: &Plan, fds: &[pollfd]) -> &'static str {
     for polled in fds.iter().filter(|polled| polled.fd >= 0 && polled.revents != 0) {
         let by = match polled.fd {
             fd if fd == plan.event => &mut by_thread,
-            fd if plan.frames.contains(&fd) => &mut by_frame,
+            fd if fd == plan.frames => &mut by_frame,
             fd if fd == service() => &mut by_service,
             _ => &mut by_other,
         };

@@ -8,8 +8,10 @@
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use libc::c_int;
+
 use crate::helper::{Helper, Shared};
-use crate::sleepers::{Cause, Plan, awaited, service, take_signal};
+use crate::sleepers::{Cause, Plan, awaited, service, take_frame, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock};
 
@@ -33,10 +35,10 @@ pub(crate) fn start() -> Option<Helper> {
 fn run(shared: &Shared) {
     let event = shared.event.as_raw_fd();
     let (mut seen, mut quiet) = (0, 0);
-    let mut sleeping = None;
+    let mut sleeping: Option<(c_int, c_int)> = None;
     while !shared.ends() {
         let next = lock::with(|state| {
-            if let Some(event) = sleeping.take() {
+            if let Some((event, _)) = sleeping.take() {
                 state.woken(event);
             }
             next(state, &mut seen, &mut quiet)
@@ -45,16 +47,19 @@ fn run(shared: &Shared) {
             None | Some(Next::Tick) => (vec![awaited(event), awaited(service())], Some(TICK)),
             Some(Next::Rest) => (vec![awaited(event), awaited(service())], None),
             Some(Next::Watch(plan)) => {
-                sleeping = Some(plan.event);
+                sleeping = Some((plan.event, plan.frames));
                 ([plan.fds, vec![awaited(event)]].concat(), plan.due)
             }
         };
         // All is looked at again, whatever it says.
         let _ = descriptor::wait(&mut fds, time, None);
         take_signal(event, &fds);
-        sleeping.into_iter().for_each(|event| take_signal(event, &fds));
+        if let Some((event, frames)) = sleeping {
+            take_signal(event, &fds);
+            take_frame(frames, &fds);
+        }
     }
-    if let Some(event) = sleeping {
+    if let Some((event, _)) = sleeping {
         lock::with(|state| state.woken(event));
     }
 }

@@ -1,5 +1,7 @@
 //! What threads wait for, and whether it is there.
 
+use std::time::Duration;
+
 use libc::c_int;
 use loopscope_engine::Engine;
 
@@ -14,8 +16,10 @@ impl State {
     /// A thread is to sleep. None: it cannot.
     pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
         let waiting = self.waiting(cause);
-        let engine = self.engine.as_ref()?;
-        let mut plan = self.sleepers.add(cause, waiting, engine.sources(), engine.due())?;
+        let engine = self.engine.as_mut()?;
+        // What is there by now ends the sleep as it begins.
+        let due = if engine.rest() { engine.due() } else { Some(Duration::ZERO) };
+        let mut plan = self.sleepers.add(cause, waiting, engine.sources(), due)?;
         if let Cause::Events(wants) = cause {
             // What does not come by the stack comes to the kernel's socket.
             let of_both = wants.iter().filter(|wants| self.has_datagrams(wants.fd));
@@ -67,14 +71,21 @@ impl State {
         Some(events(wanted, readable, writable, connection.unacknowledged()))
     }
 
-    /// Wakes those who have what they wait for.
-    pub(super) fn wake_ready(&self) {
+    /// Wakes those who have what they wait for, after a turn, and has the kernel wake the others when
+    /// more comes.
+    pub(super) fn wake_ready(&mut self) {
         self.sleepers.wake(
             |wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0),
             |epoll| {
                 self.epolls.is_ready(epoll, |fd| self.status(fd)) || !self.epolls.is_of_stack(epoll)
             },
         );
+        if !self.sleepers.is_empty()
+            && let Some(engine) = &mut self.engine
+            && !engine.rest()
+        {
+            self.sleepers.wake_all();
+        }
     }
 
     fn status(&self, fd: c_int) -> Option<Status> {
