@@ -1,7 +1,6 @@
 //! Connected sockets of UDP whose datagrams are transferred here.
 
-use std::collections::{BTreeMap, HashMap};
-
+use foldhash::HashMap;
 use loopscope_stack::datagram::{self, Waiting};
 use loopscope_stack::packet::{Checksums, Flow};
 
@@ -43,7 +42,7 @@ pub(crate) struct Held {
 /// All of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    pub(crate) held: BTreeMap<u64, Held>,
+    pub(crate) held: HashMap<u64, Held>,
     /// Their numbers, by the flows of what comes.
     numbers: HashMap<Flow, u64>,
     /// Datagrams that were damaged on their way, which are dropped as the kernel drops them.

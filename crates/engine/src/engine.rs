@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::datagrams::Datagrams;
-use crate::devices::{Devices, ETHERNET, give_kernel};
+use crate::devices::{Devices, ETHERNET, IP, give_kernel};
 use crate::error::EngineError;
 use crate::frozen::is_frozen;
 use crate::observe::Observe;
@@ -105,7 +105,7 @@ impl<O: Observe> Engine<O> {
         let devices = Devices {
             packets: Packets::map(ring, size).map_err(EngineError::Devices)?,
             inlet: Inlet::of(aside(tap), inlet),
-            frame: vec![0; ETHERNET + LARGEST],
+            frame: vec![0; IP + LARGEST],
         };
         Ok(Engine {
             stream,
@@ -180,6 +180,12 @@ impl<O: Observe> Engine<O> {
     /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the
     /// kernel has it.
     pub fn read(&mut self, id: Id, target: &mut [u8]) -> Result<Option<usize>, EngineError> {
+        if let Some((connection, known)) = self.connections.with(id)
+            && connection.readable() == 0
+            && !known.head.is_taken()
+        {
+            return Ok(Some(0));
+        }
         self.use_it(id, |connection| connection.read(target))
     }
 
@@ -317,13 +323,12 @@ impl<O: Observe> Engine<O> {
         id: Id,
         act: impl FnOnce(&mut Connection) -> usize,
     ) -> Result<Option<usize>, EngineError> {
-        let now = self.clock.elapsed();
         let Some(connection) = self.connections.change(id) else { return Ok(None) };
         let count = act(connection);
         let Some((connection, known)) = self.connections.with(id) else { return Ok(None) };
         let is_held = match count {
             0 => !known.head.is_taken(),
-            _ => known.head.save(&connection.outline(now)),
+            _ => known.head.save(&connection.outline(self.clock.elapsed())),
         };
         if !is_held {
             let taken = self.connections.remove(id);

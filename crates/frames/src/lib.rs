@@ -19,7 +19,7 @@ use thiserror::Error;
 
 pub use redirect::{Redirect, STAMP, try_out};
 pub use socket::{LARGEST, SEND, Socket};
-pub use tap::{Inlet, Offload, Outlet, Train};
+pub use tap::{HEADER, Inlet, Offload, Outlet, Train};
 
 /// Why a device has no socket.
 #[derive(Debug, Error)]

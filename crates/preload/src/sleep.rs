@@ -101,7 +101,8 @@ pub(crate) enum Stop {
     Inside,
 }
 
-/// Turns, and does `act`, until that is done. No lock is held while the thread sleeps.
+/// Turns, and does `act`, until that is done. What is to be sent needs no turn before. No lock is held
+/// while the thread sleeps.
 pub(crate) fn attempt<T>(
     wants: &[Wants],
     mut act: impl FnMut(&mut State) -> Step<T>,
@@ -109,20 +110,24 @@ pub(crate) fn attempt<T>(
     let (seen, cancelled) = (signals::seen(), real::cancelled());
     let mut look = Look::new(false);
     let mut sleeping: Option<c_int> = None;
+    let sends = wants.iter().all(|wants| wants.events == libc::POLLOUT);
     loop {
-        let spent = look.spent();
         let mut attempt = |state: &mut State| {
             if let Some(event) = sleeping.take() {
                 state.woken(event);
             }
-            state.turn();
+            if !sends || look.has_begun() {
+                state.turn();
+            }
             let most = match act(state) {
                 Step::Done(result) => return Ok((Some(result), None)),
                 Step::Wait(most) => most,
             };
-            if most.is_some_and(|most| spent >= most) {
+            let left = most.map(|most| most.checked_sub(look.spent()));
+            if left.is_some_and(|left| left.is_none_or(|left| left.is_zero())) {
                 return Err(Stop::TimedOut);
             }
+            let left = left.flatten();
             if cancelled != real::cancelled() {
                 return Err(Stop::Look);
             }
@@ -133,7 +138,6 @@ pub(crate) fn attempt<T>(
                 state.waiting(Cause::Events(wants)).begins();
             }
             let plan = look.is_over().then(|| state.sleeps(Cause::Events(wants))).flatten();
-            let left = most.map(|most| most - spent);
             Ok((None, plan.map(|plan| (plan, left))))
         };
         let (result, plan) = lock::with(&mut attempt).ok_or(Stop::Inside)??;
