@@ -307,7 +307,8 @@ SECTION("classifier") int leave(struct __sk_buff *frame) {
     if (frame->vlan_present)
         return TC_ACT_SHOT;
     // The headers may not be at hand.
-    pull_data(frame, ETHERNET + IPV6_HEADER + TCP_HEADER);
+    if (frame->data + ETHERNET + IPV6_HEADER + TCP_HEADER > frame->data_end)
+        pull_data(frame, ETHERNET + IPV6_HEADER + TCP_HEADER);
     struct registered *found = own(frame, 1);
     if (found)
         return redirect_neigh(found->device, 0, 0, 0);
