@@ -4,6 +4,8 @@ use foldhash::HashMap;
 use loopscope_stack::datagram::{self, Waiting};
 use loopscope_stack::packet::{Checksums, Flow};
 
+use crate::wire::Counts;
+
 /// One of the sockets: its number at the service, which no other one ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatagramsId(pub(crate) u64);
@@ -22,10 +24,9 @@ pub enum Sent {
 /// What is left of a socket whose datagrams are the kernel's again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
-    /// Packets, and bytes of data, that came to the program, as the kernel has counted them. None:
-    /// the service had ended.
-    pub counts: Option<(u64, u64)>,
-    /// Datagrams that had no room and were dropped.
+    /// What came to the program. None: the service had ended.
+    pub counts: Option<Counts>,
+    /// Datagrams that came to the program and had no room, and were dropped.
     pub dropped: u64,
 }
 

@@ -25,7 +25,7 @@ use crate::error::EngineError;
 use crate::frozen::is_frozen;
 use crate::observe::Observe;
 use crate::shared::{Head, map_connection};
-use crate::wire::{Answer, Request};
+use crate::wire::{Answer, Counts, Request};
 
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
@@ -80,7 +80,7 @@ pub struct Returned {
     /// Why.
     pub end: Option<End>,
     /// What [`Engine::give_back`] tells.
-    pub counts: Option<(u64, u64)>,
+    pub counts: Option<Counts>,
 }
 
 impl Engine {
@@ -219,6 +219,12 @@ impl<O: Observe> Engine<O> {
     /// [`Engine::turn`] comes after it.
     pub fn wait(&mut self, most: Duration) -> Result<(), EngineError> {
         let most = if self.rest() { most } else { Duration::ZERO };
+        let waited = self.wait_for_sources(most);
+        self.look();
+        waited
+    }
+
+    fn wait_for_sources(&mut self, most: Duration) -> Result<(), EngineError> {
         let due = self.due().map_or(most, |due| due.min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
         let mut polled = self.sources().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -253,10 +259,22 @@ impl<O: Observe> Engine<O> {
         [self.devices.inlet.as_fd(), self.stream.as_fd()]
     }
 
-    /// Has the kernel wake who waits by [`Engine::sources`] when the next frame comes, until the next
-    /// turn. False: one is there by now, and nobody may be woken.
+    /// Has the kernel wake who waits by [`Engine::sources`] when frames come, until
+    /// [`Engine::look`]. False: one is there by now, and nobody may be woken before a turn.
     pub fn rest(&mut self) -> bool {
         self.devices.packets.rest()
+    }
+
+    /// Ends [`Engine::rest`]: the kernel wakes nobody, which takes less time.
+    #[inline]
+    pub fn look(&mut self) {
+        self.devices.packets.look();
+    }
+
+    /// Whether frames came that no turn has taken.
+    #[inline]
+    pub fn has_frames(&self) -> bool {
+        !self.devices.packets.is_empty()
     }
 
     /// All its descriptors, which the program must not close.
@@ -265,19 +283,18 @@ impl<O: Observe> Engine<O> {
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
-    /// socket again. Packets and bytes of data that came of it since it was taken over, as the kernel
-    /// has counted them. None: the kernel had it already, or its socket was closed.
-    pub fn give_back(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+    /// socket again. What came of it since it was taken over. None: the kernel had it already, or its socket was closed.
+    pub fn give_back(&mut self, id: Id) -> Result<Option<Counts>, EngineError> {
         self.hand_back(id, false)
     }
 
     /// The same for a connection whose socket the program then closes, and does nothing else with.
     /// It takes no longer where much was transferred.
-    pub fn close(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+    pub fn close(&mut self, id: Id) -> Result<Option<Counts>, EngineError> {
         self.hand_back(id, true)
     }
 
-    fn hand_back(&mut self, id: Id, closing: bool) -> Result<Option<(u64, u64)>, EngineError> {
+    fn hand_back(&mut self, id: Id, closing: bool) -> Result<Option<Counts>, EngineError> {
         let now = self.clock.elapsed();
         let Some((connection, mut known)) = self.connections.remove(id) else { return Ok(None) };
         if !known.head.save(&connection.outline(now)) {
@@ -309,11 +326,11 @@ impl<O: Observe> Engine<O> {
         Ok(())
     }
 
-    /// Has the service forget a connection; packets and bytes of data that came of it.
-    fn ask_to_forget(&self, connection: u64) -> Result<Option<(u64, u64)>, EngineError> {
+    /// Has the service forget a connection; what came of it.
+    fn ask_to_forget(&self, connection: u64) -> Result<Option<Counts>, EngineError> {
         let (answer, _) = self.ask(&Request::Forget { connection }, &[])?;
-        let Answer::Forgotten { packets, payload } = answer else { return Err(unexpected()) };
-        Ok(packets.zip(payload))
+        let Answer::Forgotten { counts } = answer else { return Err(unexpected()) };
+        Ok(counts)
     }
 
     /// Does something to a connection. What it has done counts if it can be saved; otherwise the

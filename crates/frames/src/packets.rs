@@ -105,7 +105,7 @@ impl Packets {
         let reader = Part::map(&fd, both, 0, page)?;
         let kernel = Part::map(&fd, ProtFlags::PROT_READ, page, page + 2 * size)?;
         let next = reader.position().load(Ordering::Relaxed);
-        Ok(Packets { reader, kernel, page, size, next, rests: true })
+        Ok(Packets { reader, kernel, page, size, next, rests: false })
     }
 
     /// How many frames may wait at most.
@@ -114,44 +114,72 @@ impl Packets {
     }
 
     /// Hands up to `limit` frames to `sink`, in the order in which they came; how many there were.
-    /// The reader waits no more.
     #[inline]
     pub fn receive(&mut self, limit: usize, mut sink: impl FnMut(Frame<'_>)) -> usize {
-        let (begin, mut count) = (self.next, 0);
-        while count < limit
-            && let Some(header) = self.header()
-        {
-            let length = (header & !(BUSY | DISCARDED)) as usize;
-            if header & DISCARDED == 0 {
-                count += 1;
-                sink(self.frame(length));
+        let mut count = 0;
+        loop {
+            let begin = self.next;
+            while count < limit
+                && let Some(header) = self.header()
+            {
+                let length = (header & !(BUSY | DISCARDED)) as usize;
+                if header & DISCARDED == 0 {
+                    count += 1;
+                    sink(self.frame(length));
+                }
+                self.next = self.next.wrapping_add((HEADER + length).next_multiple_of(8));
             }
-            self.next = self.next.wrapping_add((HEADER + length).next_multiple_of(8));
+            if self.next == begin {
+                return count;
+            }
+            self.say();
+            // What came meanwhile has woken nobody.
+            if !self.rests {
+                return count;
+            }
         }
-        if self.next != begin || self.rests {
-            self.rests = false;
-            // The kernel writes over what is before it after it has seen it.
-            self.reader.position().store(self.next.wrapping_sub(AWAKE), Ordering::Release);
-        }
-        count
     }
 
-    /// Says that the reader waits, until [`Packets::receive`], and is to be woken when the next frame
-    /// comes. False: one is there by now, and nobody may be woken.
+    /// Says that the reader waits, until [`Packets::look`], and is to be woken by each frame that
+    /// comes after all others were received. False: one is there by now, and nobody may be woken.
     pub fn rest(&mut self) -> bool {
         self.rests = true;
-        self.reader.position().store(self.next, Ordering::Release);
-        // The kernel takes the place of a record, and then looks where the reader is; so one of both
-        // sees what the other has stored.
-        fence(Ordering::SeqCst);
+        self.say();
+        self.is_empty()
+    }
+
+    /// Says that the reader does not wait.
+    #[inline]
+    pub fn look(&mut self) {
+        if std::mem::take(&mut self.rests) {
+            self.say();
+        }
+    }
+
+    /// Tells the kernel where the reader is.
+    #[inline]
+    fn say(&self) {
+        let position = if self.rests { self.next } else { self.next.wrapping_sub(AWAKE) };
+        // The kernel writes over what is before it after it has seen it.
+        self.reader.position().store(position, Ordering::Release);
+        if self.rests {
+            // The kernel takes the place of a record, and then looks where the reader is; so one of
+            // both sees what the other has stored.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Whether none is there, nor being written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Pairs with the kernel's store after it has written that the record is not complete.
         self.kernel.position().load(Ordering::Acquire) == self.next
     }
 
     /// What the header of the next record says, if the record is complete.
     #[inline]
     fn header(&self) -> Option<u32> {
-        // Pairs with the kernel's store after it has written that the record is not complete.
-        if self.kernel.position().load(Ordering::Acquire) == self.next {
+        if self.is_empty() {
             return None;
         }
         // SAFETY: within the mapping and aligned: `next` is a multiple of 8. The kernel accesses it
@@ -301,18 +329,19 @@ mod tests {
     #[test]
     fn who_rests_is_woken_and_who_looks_is_not() {
         let (mut kernel, mut packets) = Kernel::make();
-        assert_eq!(received(&mut packets, 1), []);
         for _ in 0..1000 {
-            assert!(!kernel.put(b"first", 0, 64), "it looks");
-            assert!(!packets.rest(), "one is there");
-            assert!(!kernel.put(b"second", 0, 64), "there is more to read before it");
+            assert!(packets.rest());
+            assert!(kernel.put(b"first", 0, 64), "it rests");
+            assert!(!kernel.put(b"second", 0, 64), "it is woken by now");
+            assert!(!packets.rest(), "two are there");
+            assert_eq!(received(&mut packets, 1).len(), 1);
+            assert!(!kernel.put(b"third", 0, 64), "there is one to read before it");
             assert_eq!(received(&mut packets, 9).len(), 2);
-            assert!(packets.rest());
-            assert!(kernel.put(b"third", 0, 64), "it rests");
+            assert!(kernel.put(b"fourth", 0, 64), "it rests until it says otherwise");
+            packets.look();
             assert_eq!(received(&mut packets, 9).len(), 1);
-            assert!(packets.rest());
-            // It looks again, though nothing came.
-            assert_eq!(received(&mut packets, 9), []);
+            assert!(!kernel.put(b"fifth", 0, 64), "it looks");
+            assert_eq!(received(&mut packets, 9).len(), 1);
         }
     }
 

@@ -103,8 +103,8 @@ pub(crate) enum Stop {
     Inside,
 }
 
-/// Turns, and does `act`, until that is done. What is to be sent needs no turn before. No lock is held
-/// while the thread sleeps.
+/// Turns, and does `act`, until that is done. Before something is sent, a turn is needed only for what
+/// came. No lock is held while the thread sleeps.
 pub(crate) fn attempt<T>(
     wants: &[Wants],
     mut act: impl FnMut(&mut State) -> Step<T>,
@@ -120,7 +120,7 @@ pub(crate) fn attempt<T>(
             }
             let mut looks = if look.has_begun() && !look.is_over() { LOOKS } else { 1 };
             let most = loop {
-                if !sends || look.has_begun() {
+                if !sends || look.has_begun() || state.has_frames() {
                     state.turn();
                 }
                 match act(state) {
@@ -143,7 +143,8 @@ pub(crate) fn attempt<T>(
             if !look.has_begun() {
                 state.waiting(Cause::Events(wants)).begins();
             }
-            let plan = look.is_over().then(|| state.sleeps(Cause::Events(wants))).flatten();
+            let sleeps = look.is_over() && state.rests();
+            let plan = sleeps.then(|| state.sleeps(Cause::Events(wants))).flatten();
             Ok((None, plan.map(|plan| (plan, left))))
         };
         let (result, plan) = lock::with(&mut attempt).ok_or(Stop::Inside)??;

@@ -223,11 +223,14 @@ pub(crate) fn take_signal(event: c_int, fds: &[pollfd]) {
     }
 }
 
-/// Takes what the kernel has woken a thread by, if that is among those that it has slept by.
-pub(crate) fn take_frame(frames: c_int, fds: &[pollfd]) {
-    if fds.iter().any(|polled| polled.fd == frames && polled.revents != 0) {
+/// Takes what the kernel has woken a thread by, if that is among those that it has slept by; whether
+/// it was. The thread then turns, also for others that sleep by it.
+pub(crate) fn take_frame(frames: c_int, fds: &[pollfd]) -> bool {
+    let is_there = fds.iter().any(|polled| polled.fd == frames && polled.revents != 0);
+    if is_there {
         let _ = rustix::io::read(descriptor::borrow(frames), &mut [0; 64]);
     }
+    is_there
 }
 
 /// Wakes the thread that sleeps by it.

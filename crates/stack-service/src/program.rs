@@ -216,6 +216,7 @@ impl Program {
                 device: diverted.device().to_owned(),
                 packets: counts.map(|counts| counts.packets),
                 payload: counts.map(|counts| counts.payload),
+                lost: counts.map(|counts| counts.lost),
                 streams,
             }
         };

@@ -1,7 +1,5 @@
 //! What threads wait for, and whether it is there.
 
-use std::time::Duration;
-
 use libc::c_int;
 use loopscope_engine::Engine;
 
@@ -13,13 +11,22 @@ use crate::record::Waiting;
 use crate::sleepers::{Cause, Plan, awaited};
 
 impl State {
-    /// A thread is to sleep. None: it cannot.
+    /// Has the kernel wake who sleeps by [`State::sleeps`] when something comes. False: something is
+    /// there by now, and a turn comes first.
+    pub(crate) fn rests(&mut self) -> bool {
+        self.engine.as_mut().is_none_or(Engine::rest)
+    }
+
+    /// Whether something came that no turn has taken.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::has_frames)
+    }
+
+    /// A thread is to sleep, after [`State::rests`]. None: it cannot.
     pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
         let waiting = self.waiting(cause);
-        let engine = self.engine.as_mut()?;
-        // What is there by now ends the sleep as it begins.
-        let due = if engine.rest() { engine.due() } else { Some(Duration::ZERO) };
-        let mut plan = self.sleepers.add(cause, waiting, engine.sources(), due)?;
+        let engine = self.engine.as_ref()?;
+        let mut plan = self.sleepers.add(cause, waiting, engine.sources(), engine.due())?;
         if let Cause::Events(wants) = cause {
             // What does not come by the stack comes to the kernel's socket.
             let of_both = wants.iter().filter(|wants| self.has_datagrams(wants.fd));
@@ -80,10 +87,10 @@ impl State {
                 self.epolls.is_ready(epoll, |fd| self.status(fd)) || !self.epolls.is_of_stack(epoll)
             },
         );
-        if !self.sleepers.is_empty()
-            && let Some(engine) = &mut self.engine
-            && !engine.rest()
-        {
+        let Some(engine) = &mut self.engine else { return };
+        if self.sleepers.is_empty() {
+            engine.look();
+        } else if !engine.rest() {
             self.sleepers.wake_all();
         }
     }
