@@ -25,6 +25,8 @@ typedef unsigned long long u64;
 enum { HASH = 1, HASH_OF_MAPS = 13, SK_STORAGE = 24, RINGBUF = 27 };
 enum { NO_PREALLOC = 1 };
 enum { TC_ACT_SHOT = 2, TCX_NEXT = -1 };
+// The mark of a packet that a program has, and the kernel drops (see crates/kernel/bpf).
+enum { TAKEN = 0x6c74 };
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
     u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
@@ -274,6 +276,7 @@ SECTION("classifier") int arrive(struct __sk_buff *packet) {
         __sync_fetch_and_add(&found->lost, 1);
         return TC_ACT_SHOT;
     }
+    packet->mark = TAKEN;
     u64 places = query(ring, KERNEL) - begin;
     __sync_fetch_and_add(&found->packets, 1);
     __sync_fetch_and_add(&found->payload, payload);
