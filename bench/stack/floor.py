@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -26,49 +25,49 @@ SOURCES = Path(__file__).parent
 INGRESS = ("dev", WIRE, "ingress")
 
 
+PINS = Path("/sys/fs/bpf/tc/globals")
+"""Where tc makes files of maps."""
+
+
 @dataclass(frozen=True)
 class End:
-    """A namespace with sockets, and one with the far end of a pair, where the ring is."""
+    """A namespace with sockets, and the ring for what comes to it."""
 
     sockets: Namespace
-    rings: Namespace
     own: str
     peer: str
     folder: Path
 
     def make_ready(self) -> None:
-        """The near end of the pair is there, and nothing goes to it yet."""
-        run, other = self.sockets.run, self.rings.run
-        peer = ("peer", "name", "far", "netns", str(self.rings.pid))
-        run("ip", "link", "add", "near", "type", "veth", *peer)
-        run("ip", "link", "set", "near", "up")
-        other("ip", "link", "set", "far", "up")
-        [near] = json.loads(run("ip", "-json", "link", "show", "dev", "near"))
-        words = ["clang", "-O2", "-g", "-target", "bpf", f"-DNEAR={near['ifindex']}", "-DPORT=7000"]
+        """Compiles the program; nothing goes to the ring yet."""
+        words = ["clang", "-O2", "-g", "-target", "bpf", f"-DRING={self._ring}", "-DPORT=7000"]
         source = SOURCES / "floor.bpf.c"
         subprocess.run([*words, "-c", source, "-o", self._program], check=True)
-        other("tc", "qdisc", "add", "dev", "far", "clsact")
-        other("tc", "filter", "add", "dev", "far", "ingress", *self._words("ends"))
-        run("tc", "qdisc", "add", "dev", WIRE, "clsact")
+        self.sockets.run("tc", "qdisc", "add", "dev", WIRE, "clsact")
 
     def divert(self, is_diverted: bool) -> None:
-        """Whether datagrams go to the ring."""
+        """Whether datagrams go to the ring, a new one."""
         self.sockets.run("tc", "filter", "delete", *INGRESS)
+        (PINS / self._ring).unlink(missing_ok=True)
         if is_diverted:
-            self.sockets.run("tc", "filter", "add", *INGRESS, *self._words("to_peer"))
+            words = ("bpf", "direct-action", "obj", str(self._program), "sec", "to_ring")
+            self.sockets.run("tc", "filter", "add", *INGRESS, *words)
 
     @property
     def _program(self) -> Path:
         return self.folder / f"{self.own}.o"
 
-    def _words(self, section: str) -> list[str]:
-        return ["bpf", "direct-action", "obj", str(self._program), "sec", section]
+    @property
+    def _ring(self) -> str:
+        # At most 15 characters.
+        return f"ls{os.getpid()}_{self.own.rpartition('.')[2]}"
 
     def words(self, program: Path, role: str, kind: str) -> list[str]:
         """Those that run the program of an end."""
-        paths = [f"/proc/{each.pid}/ns/net" for each in (self.sockets, self.rings)]
+        where = kind if kind == "socket" else str(PINS / self._ring)
         count = str(ROUND_TRIPS + WARM_UP)
-        return [str(program), *paths, role, self.own, self.peer, kind, count]
+        namespace = f"/proc/{self.sockets.pid}/ns/net"
+        return [str(program), namespace, role, self.own, self.peer, where, count]
 
 
 def floor() -> dict[str, Any]:
@@ -82,12 +81,13 @@ def floor() -> dict[str, Any]:
         program = folder / "floor"
         subprocess.run(["cc", "-O2", SOURCES / "floor.c", "-o", program], check=True)
         one, other = stack.enter_context(wire())
-        rings = [stack.enter_context(Namespace({})) for _ in range(2)]
-        client = End(one, rings[0], SENDER, RECEIVER, folder)
-        server = End(other, rings[1], RECEIVER, SENDER, folder)
+        client = End(one, SENDER, RECEIVER, folder)
+        server = End(other, RECEIVER, SENDER, folder)
         for end in (client, server):
             end.make_ready()
         once = {kind: partial(_once, program, client, server, kind) for kind in KINDS}
+        for end in (client, server):
+            stack.callback(end.divert, False)
         found = in_turns("stack-floor", ROUNDS, once)
     values = found.pop("values")
     found["kinds"] = {

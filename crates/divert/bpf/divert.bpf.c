@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered flows of devices go to the far end of a pair of devices, where a program has them. What
-// it sends by its inlet, if it is of a flow of its own, goes where the kernel's routes and neighbours
-// have it, or, as if it came, to the kernel. All of these are programs of traffic control. A flow
+// Packets of registered flows of devices go into the ring of a program, which has it mapped. What it
+// sends by its inlet, if it is of a flow of its own, goes where the kernel's routes and neighbours
+// have it, or, as if it came, to the kernel. Both are programs of traffic control. A flow
 // whose socket is closed or disconnected is forgotten at once: its addresses may become another's.
 // One that is held is not: the service is about to have a socket for it. Of sockets of UDP the kernel
 // does not tell; the service holds their ports.
@@ -22,9 +22,11 @@ typedef unsigned long long u64;
     } name SECTION(".maps")
 
 // linux/bpf.h.
-enum { HASH = 1, SK_STORAGE = 24 };
+enum { HASH = 1, HASH_OF_MAPS = 13, SK_STORAGE = 24, RINGBUF = 27 };
 enum { NO_PREALLOC = 1 };
-enum { TC_ACT_SHOT = 2, TC_ACT_STOLEN = 4, TCX_NEXT = -1 };
+enum { TC_ACT_SHOT = 2, TCX_NEXT = -1 };
+// The mark of a packet that a program has, and the kernel drops (see crates/kernel/bpf).
+enum { TAKEN = 0x6c74 };
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
     u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
@@ -39,7 +41,14 @@ static void *(*const lookup)(void *, const void *) = (void *)1;
 static long (*const store_bytes)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
 static long (*const redirect)(u32, u64) = (void *)23;
 static long (*const pull_data)(struct __sk_buff *, u32) = (void *)39;
-static long (*const redirect_peer)(u32, u64) = (void *)155;
+static long (*const load_bytes)(const struct __sk_buff *, u32, void *, u32) = (void *)26;
+static void *(*const reserve)(void *, u64, u64) = (void *)131;
+static void (*const submit)(void *, u64) = (void *)132;
+static void (*const discard)(void *, u64) = (void *)133;
+static u64 (*const query)(void *, u64) = (void *)134;
+static long (*const change_length)(struct __sk_buff *, u32, u64) = (void *)38;
+enum { NO_WAKEUP = 1, READER = 2, KERNEL = 3 }; // of a ring
+static long (*const probe_read_kernel)(void *, u32, const void *) = (void *)113;
 static long (*const delete)(void *, const void *) = (void *)3;
 static void *(*const socket_storage)(void *, void *, void *, u64) = (void *)107;
 static long (*const redirect_neigh)(u32, void *, int, u64) = (void *)152;
@@ -52,7 +61,16 @@ enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 =
 // RFC 792, RFC 4443.
 enum { ICMP_HEADER = 8, ICMP_UNREACHABLE = 3, ICMP_FRAGMENTATION_NEEDED = 4, ICMPV6_TOO_BIG = 2 };
 enum { IPV4_HEADER = 20, IPV6_HEADER = 40, FRAGMENT = 0x3fff, TCP_HEADER = 20, UDP_HEADER = 8 };
+// Bytes of what wakes a program at most: more than headers.
+enum { BELL = 256 };
 enum { PORTS = 8 }; // with the number of the first byte, in TCP's header
+
+// linux/skbuff.h: where the kernel has it, the kernel says when the program is loaded.
+struct sk_buff {
+    u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+// Of __builtin_preserve_field_info.
+enum { FIELD_OFFSET = 0, FIELD_LEFT = 4, FIELD_RIGHT = 5 };
 
 // As the receiver sees it. The addresses of IPv4 are in the first four bytes.
 struct flow {
@@ -63,15 +81,34 @@ struct flow {
     u8 unused[2];
 };
 struct registered {
-    u32 near;   // index of the pair's near end
+    u32 ring;   // of the program, in `rings`
     u32 inlet;  // index of the device by which the program sends
     u32 device; // index of the device
     u32 mark;   // of what goes to the kernel
     u8 address[6]; // the device's, of Ethernet
     u8 stopped;    // what comes goes to the kernel
     u8 held;       // its socket is being replaced
-    u64 packets, payload; // that came
+    u64 packets, payload; // that the program got
+    u64 lost;             // packets for which its ring had no room
 };
+// What stands before a frame in a ring.
+struct before {
+    u32 length; // of the frame
+    u32 summed; // what is known of its checksum: CHECKSUM_… of linux/skbuff.h
+};
+struct ring {
+    int (*type)[RINGBUF];
+    int (*max_entries)[4096]; // each has its own size
+};
+// Those of programs.
+struct {
+    int (*type)[HASH_OF_MAPS];
+    int (*map_flags)[NO_PREALLOC];
+    int (*max_entries)[65536];
+    u32 *key;
+    u32 *value;
+    struct ring *values[];
+} rings SECTION(".maps");
 MAP(flows, HASH, struct flow, struct registered, 65536);
 // Those of sockets.
 struct {
@@ -148,6 +185,48 @@ INLINE int is_too_big(const u8 *icmp, const u8 *end, int is_ipv6, struct flow *f
     return flow_of(icmp + ICMP_HEADER, end, is_ipv6, flow, &length, 1) != 0;
 }
 
+// What the kernel knows of a packet's checksum.
+INLINE u32 summed(const struct __sk_buff *packet) {
+    const struct sk_buff *kernels = (const void *)packet;
+    u64 bytes = 0;
+    u32 offset = __builtin_preserve_field_info(kernels->ip_summed, FIELD_OFFSET);
+    probe_read_kernel(&bytes, sizeof bytes, (const u8 *)packet + offset);
+    bytes <<= __builtin_preserve_field_info(kernels->ip_summed, FIELD_LEFT);
+    return bytes >> __builtin_preserve_field_info(kernels->ip_summed, FIELD_RIGHT);
+}
+
+// Puts a packet into a place of a ring, which has `room` bytes. Returns whether there was one. The
+// reader is not woken.
+INLINE int put(struct __sk_buff *packet, void *ring, u32 room) {
+    struct before *before = reserve(ring, room, 0);
+    if (!before)
+        return 0;
+    u32 length = packet->len;
+    // The verifier is to see these bounds in the very register that it has.
+    asm volatile("" : "+r"(length));
+    if (length == 0 || length > room - sizeof *before ||
+        load_bytes(packet, 0, before + 1, length)) {
+        discard(before, 0);
+        return 0;
+    }
+    before->length = length;
+    before->summed = summed(packet);
+    submit(before, NO_WAKEUP);
+    return 1;
+}
+
+// The kernel's programs reserve places of sizes that are known beforehand.
+INLINE int give(struct __sk_buff *packet, void *ring) {
+    if (packet->len <= 256 - sizeof(struct before))
+        return put(packet, ring, 256);
+    if (packet->len <= 2048 - sizeof(struct before))
+        return put(packet, ring, 2048);
+    if (packet->len <= 16384 - sizeof(struct before))
+        return put(packet, ring, 16384);
+    // No packet of IP has more bytes, but for those with an option (RFC 2675).
+    return put(packet, ring, 65536 + 24);
+}
+
 // Returns TCX_NEXT for what is the kernel's.
 SECTION("classifier") int arrive(struct __sk_buff *packet) {
     if (packet->vlan_present)
@@ -188,15 +267,26 @@ SECTION("classifier") int arrive(struct __sk_buff *packet) {
     // What the program gives the kernel passes here, too.
     if (!found || found->stopped || packet->mark == found->mark)
         return TCX_NEXT;
+    u32 number = found->ring;
+    void *ring = lookup(&rings, &number);
+    if (!ring)
+        return TCX_NEXT;
+    u64 begin = query(ring, KERNEL);
+    if (!give(packet, ring)) {
+        __sync_fetch_and_add(&found->lost, 1);
+        return TC_ACT_SHOT;
+    }
+    packet->mark = TAKEN;
+    u64 places = query(ring, KERNEL) - begin;
     __sync_fetch_and_add(&found->packets, 1);
     __sync_fetch_and_add(&found->payload, payload);
-    return redirect_peer(found->near, 0);
-}
-
-// The program has what came to the far end of its pair.
-SECTION("classifier") int end(struct __sk_buff *packet) {
-    (void)packet;
-    return TC_ACT_STOLEN;
+    // A reader that waits says so by having read all before this place.
+    if (query(ring, READER) - begin >= places)
+        return TC_ACT_SHOT;
+    // By the inlet it is woken at once. The wake-up of the ring comes by another interrupt.
+    if (packet->len > BELL)
+        change_length(packet, BELL, 0);
+    return redirect(found->inlet, 0);
 }
 
 // The flow that a frame is of, if it is one of this inlet's. Only IP and its ports are looked at:
@@ -220,7 +310,8 @@ SECTION("classifier") int leave(struct __sk_buff *frame) {
     if (frame->vlan_present)
         return TC_ACT_SHOT;
     // The headers may not be at hand.
-    pull_data(frame, ETHERNET + IPV6_HEADER + TCP_HEADER);
+    if (frame->data + ETHERNET + IPV6_HEADER + TCP_HEADER > frame->data_end)
+        pull_data(frame, ETHERNET + IPV6_HEADER + TCP_HEADER);
     struct registered *found = own(frame, 1);
     if (found)
         return redirect_neigh(found->device, 0, 0, 0);

@@ -1,7 +1,7 @@
 //! Flows of devices that go to a program, by programs in the kernel.
 //!
-//! A program has devices of its own: a pair (veth), and an inlet (TAP). What comes to a device and
-//! belongs to one of its flows goes to the far end of the pair, where the program finds it.
+//! A program has a ring (BPF_MAP_TYPE_RINGBUF), and a device, its inlet (TAP). What comes to the
+//! machine's device and belongs to one of its flows is copied into the ring, which it has mapped.
 //! What it sends by the inlet and is of one of its flows goes out of the device, to the neighbour
 //! that the kernel's routes have for it; or to the kernel, with a mark, where it is of the
 //! direction of what comes. All else that it sends is dropped. So a program neither sees nor sends
@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aya::maps::{HashMap, MapData, MapError, SkStorage};
+use aya::maps::{HashMap, HashOfMaps, MapData, MapError, SkStorage};
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, qdisc_add_clsact};
 use aya::programs::{BtfTracePoint, Program, ProgramError, SchedClassifier, TcAttachType};
@@ -86,40 +87,49 @@ pub struct Device {
     pub name: String,
 }
 
-/// The devices of a program.
+/// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// The near end of its pair.
-    pub near: Device,
-    /// By which it sends.
+    /// Its number, which no other one has.
+    pub number: u32,
+    /// The device by which it sends.
     pub inlet: Device,
 }
 
 /// What came of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets.
+    /// Packets that the program got.
     pub packets: u64,
     /// Bytes of their payload.
     pub payload: u64,
+    /// Packets for which its ring had no room.
+    pub lost: u64,
 }
 
 /// Bytes of `struct flow` and of `struct registered` in the programs.
 const KEY: usize = 40;
-const VALUE: usize = 40;
+const VALUE: usize = 48;
 /// Where `address`, `stopped` and `held` are in it.
 const ADDRESS: usize = 16;
 const STOPPED: usize = ADDRESS + 6;
 const HELD: usize = STOPPED + 1;
+/// Where the counts are, of 8 bytes each.
+const COUNTS: usize = HELD + 1;
+/// Bytes of a program's ring, of which its frames take 264 to 65 560 each.
+pub const RING: u32 = 1 << 23;
 /// linux/bpf.h: refused where there is one, or none.
 const BPF_NOEXIST: u64 = 1;
 const BPF_EXIST: u64 = 2;
+/// The same.
+const RINGBUF: u32 = aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
 
 /// The programs in the kernel. They end when it is dropped.
 pub struct Diversion {
     ebpf: Ebpf,
     flows: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
     of_sockets: SkStorage<MapData, [u8; KEY]>,
+    rings: Rings,
     devices: BTreeMap<u32, Attached>,
 }
 
@@ -129,11 +139,36 @@ struct Attached {
     _link: SchedClassifierLink,
 }
 
-/// The programs on the devices of a program. It has to live longer than these: without them, what the
-/// program sends would not be looked at.
-#[derive(Debug)]
+/// The rings of programs, by their numbers.
+type Rings = Arc<Mutex<HashOfMaps<MapData, u32, MapData>>>;
+
+/// The ring of a program, and what looks at what it sends. It has to live longer than the program's
+/// device: without it, what the program sends would not be looked at.
 pub struct Installed {
-    _links: [SchedClassifierLink; 3],
+    number: u32,
+    ring: MapData,
+    rings: Rings,
+    _link: SchedClassifierLink,
+}
+
+impl fmt::Debug for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Installed").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Installed {
+    /// The ring's.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd().as_fd()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        // That it fails means that it is gone.
+        let _ = locked(&self.rings).remove(&self.number);
+    }
 }
 
 impl fmt::Debug for Diversion {
@@ -157,13 +192,14 @@ impl Diversion {
             gone.attach().map(drop)
         };
         watch(&mut ebpf).map_err(DivertError::Watch)?;
-        for name in ["arrive", "end", "leave"] {
+        for name in ["arrive", "leave"] {
             let load = |ebpf| program::<SchedClassifier>(ebpf, name)?.load();
             load(&mut ebpf).map_err(EbpfError::from)?;
         }
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (flows, of_sockets) = (map("flows").try_into()?, map("of_sockets").try_into()?);
-        Ok(Diversion { ebpf, flows, of_sockets, devices: BTreeMap::new() })
+        let rings = Arc::new(Mutex::new(map("rings").try_into()?));
+        Ok(Diversion { ebpf, flows, of_sockets, rings, devices: BTreeMap::new() })
     }
 
     /// Puts the program on a device that looks at what comes, if it is not there yet. No flow is
@@ -206,33 +242,17 @@ impl Diversion {
         attach(&mut self.ebpf).map_err(|source| error(device, source))
     }
 
-    /// Has one look at what comes to a device of a program. It stays there if this process is killed.
-    fn classify_for_good(
-        &mut self,
-        name: &str,
-        device: &Device,
-    ) -> Result<SchedClassifierLink, DivertError> {
-        qdisc_add_clsact(&device.name).map_err(|source| error(device, source.into()))?;
-        self.classify(name, device, TcAttachType::Ingress, by_netlink())
-    }
-
-    /// Makes the devices of a program ready: what comes from the far end or by the inlet is looked at,
-    /// for as long as they are there. [`Diversion::end`] is for the far end.
+    /// Makes the ring of a program, and has what it sends looked at for as long as its device is
+    /// there, also if this process is killed.
     pub fn add(&mut self, own: &Own) -> Result<Installed, DivertError> {
-        let near = self.classify_for_good("leave", &own.near)?;
-        let inlet = self.classify_for_good("leave", &own.inlet)?;
-        // The kernel itself sends nothing to the program.
-        let kernels = self.classify("end", &own.near, TcAttachType::Egress, by_netlink())?;
-        Ok(Installed { _links: [near, inlet, kernels] })
-    }
-
-    /// Has what comes to the far end of a pair go nowhere but to packet sockets, for as long as it is
-    /// there. It is in the network namespace of this thread.
-    pub fn end(&mut self, far: &Device) -> Result<(), DivertError> {
-        let link = self.classify_for_good("end", far)?;
-        // Dropped, it would be taken off the device that has this index in another namespace.
-        std::mem::forget(link);
-        Ok(())
+        let Own { number, inlet } = own;
+        qdisc_add_clsact(&inlet.name).map_err(|source| error(inlet, source.into()))?;
+        let options = TcAttachOptions::Netlink(NlOptions::default());
+        let link = self.classify("leave", inlet, TcAttachType::Ingress, options)?;
+        let ring = aya_obj::Map::new_from_params(RINGBUF, 0, 0, RING, 0);
+        let ring = MapData::create(ring, "arrived", None)?;
+        locked(&self.rings).insert(number, &ring, BPF_NOEXIST)?;
+        Ok(Installed { number: *number, ring, rings: Arc::clone(&self.rings), _link: link })
     }
 
     /// Diverts a flow to a program from now on; one of TCP until `socket`, which has it, is closed
@@ -250,7 +270,7 @@ impl Diversion {
     ) -> Result<(), DivertError> {
         let attached = self.devices.get(&device.index).ok_or(MapError::KeyNotFound)?;
         let mut value = [0; VALUE];
-        let numbers = [own.near.index, own.inlet.index, device.index, mark];
+        let numbers = [own.number, own.inlet.index, device.index, mark];
         for (to, number) in value.chunks_exact_mut(4).zip(numbers) {
             to.copy_from_slice(&number.to_ne_bytes());
         }
@@ -328,9 +348,9 @@ impl Diversion {
     /// What came of a flow so far. None: it is forgotten.
     pub fn counts(&self, flow: &Flow, protocol: Protocol) -> Result<Option<Counts>, DivertError> {
         Ok(self.find(&key(flow, protocol))?.map(|value| {
-            let number =
-                |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-            Counts { packets: number(24), payload: number(32) }
+            let (counts, _) = value[COUNTS..].as_chunks();
+            let [packets, payload, lost] = [0, 1, 2].map(|at| u64::from_ne_bytes(counts[at]));
+            Counts { packets, payload, lost }
         }))
     }
 
@@ -342,8 +362,8 @@ impl Diversion {
     }
 }
 
-fn by_netlink() -> TcAttachOptions {
-    TcAttachOptions::Netlink(NlOptions::default())
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a map has no such entry.

@@ -1,9 +1,10 @@
 //! Connected sockets of UDP whose datagrams are transferred here.
 
-use std::collections::{BTreeMap, HashMap};
-
+use foldhash::HashMap;
 use loopscope_stack::datagram::{self, Waiting};
 use loopscope_stack::packet::{Checksums, Flow};
+
+use crate::wire::Counts;
 
 /// One of the sockets: its number at the service, which no other one ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,10 +24,9 @@ pub enum Sent {
 /// What is left of a socket whose datagrams are the kernel's again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
-    /// Packets, and bytes of data, that came to the program, as the kernel has counted them. None:
-    /// the service had ended.
-    pub counts: Option<(u64, u64)>,
-    /// Datagrams that had no room and were dropped.
+    /// What came to the program. None: the service had ended.
+    pub counts: Option<Counts>,
+    /// Datagrams that came to the program and had no room, and were dropped.
     pub dropped: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Held {
 /// All of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    pub(crate) held: BTreeMap<u64, Held>,
+    pub(crate) held: HashMap<u64, Held>,
     /// Their numbers, by the flows of what comes.
     numbers: HashMap<Flow, u64>,
     /// Datagrams that were damaged on their way, which are dropped as the kernel drops them.

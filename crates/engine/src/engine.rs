@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loopscope_frames::Inlet;
-use loopscope_frames::packets::{Bound, ROOM, Summed};
+use loopscope_frames::packets::{Packets, Summed};
 use loopscope_stack::datagram;
 use loopscope_stack::icmp::TooBig;
 use loopscope_stack::packet::{Checksums, Flow, parse};
@@ -20,12 +20,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::datagrams::Datagrams;
-use crate::devices::{Devices, ETHERNET, give_kernel};
+use crate::devices::{Devices, ETHERNET, IP, give_kernel};
 use crate::error::EngineError;
 use crate::frozen::is_frozen;
 use crate::observe::Observe;
 use crate::shared::{Head, map_connection};
-use crate::wire::{Answer, Request};
+use crate::wire::{Answer, Counts, Request};
 
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
@@ -80,7 +80,7 @@ pub struct Returned {
     /// Why.
     pub end: Option<End>,
     /// What [`Engine::give_back`] tells.
-    pub counts: Option<(u64, u64)>,
+    pub counts: Option<Counts>,
 }
 
 impl Engine {
@@ -98,12 +98,14 @@ impl<O: Observe> Engine<O> {
         let stream = UnixStream::from(aside(stream.into()));
         lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;
-        let Answer::Welcome { inlet } = expect(answer)? else { return Err(unexpected()) };
-        let [small, large, tap] = exactly(files)?.map(aside);
+        let Answer::Welcome { inlet, ring: size } = expect(answer)? else {
+            return Err(unexpected());
+        };
+        let [ring, tap] = exactly(files)?;
         let devices = Devices {
-            packets: Bound { small, large }.map()?,
-            inlet: Inlet::of(tap, inlet),
-            frame: vec![0; ETHERNET + LARGEST],
+            packets: Packets::map(ring, size).map_err(EngineError::Devices)?,
+            inlet: Inlet::of(aside(tap), inlet),
+            frame: vec![0; IP + LARGEST],
         };
         Ok(Engine {
             stream,
@@ -178,6 +180,12 @@ impl<O: Observe> Engine<O> {
     /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the
     /// kernel has it.
     pub fn read(&mut self, id: Id, target: &mut [u8]) -> Result<Option<usize>, EngineError> {
+        if let Some((connection, known)) = self.connections.with(id)
+            && connection.readable() == 0
+            && !known.head.is_taken()
+        {
+            return Ok(Some(0));
+        }
         self.use_it(id, |connection| connection.read(target))
     }
 
@@ -210,17 +218,28 @@ impl<O: Observe> Engine<O> {
     /// Sleeps until a frame comes, something is due, the service ends, or the time is over.
     /// [`Engine::turn`] comes after it.
     pub fn wait(&mut self, most: Duration) -> Result<(), EngineError> {
+        let most = if self.rest() { most } else { Duration::ZERO };
+        let waited = self.wait_for_sources(most);
+        self.look();
+        waited
+    }
+
+    fn wait_for_sources(&mut self, most: Duration) -> Result<(), EngineError> {
         let due = self.due().map_or(most, |due| due.min(most));
         let until = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
         let mut polled = self.sources().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Without the service the devices are gone, of which the sockets tell for ever.
+        // That it has ended is told for ever.
         let wanted = if self.is_served { &mut polled[..] } else { &mut polled[..0] };
         match poll(wanted, Some(&until)) {
             Err(Errno::INTR) => return Ok(()),
             done => done.map_err(|errno| EngineError::Devices(errno.into()))?,
         };
+        let [ring, service] = polled.map(|polled| !polled.revents().is_empty());
+        if ring {
+            self.devices.inlet.take().map_err(EngineError::Devices)?;
+        }
         // It says nothing by itself.
-        if polled[2].revents().is_empty() {
+        if !service {
             return Ok(());
         }
         self.is_served = false;
@@ -233,34 +252,49 @@ impl<O: Observe> Engine<O> {
         self.connections.deadline().map(|due| due.saturating_sub(self.clock.elapsed()))
     }
 
-    /// A program that waits by itself calls [`Engine::turn`] when one of these can be read: the
-    /// sockets that frames come to, and the connection to the service, which says nothing by itself
-    /// unless it has ended.
-    pub fn sources(&self) -> [BorrowedFd<'_>; 3] {
-        let [small, large] = self.devices.packets.sockets();
-        [small, large, self.stream.as_fd()]
+    /// A program that waits by itself calls [`Engine::rest`], and [`Engine::turn`] when one of these
+    /// can be read: that by which the kernel wakes it, of which the program reads once for each time,
+    /// and the connection to the service, which says nothing by itself unless it has ended.
+    pub fn sources(&self) -> [BorrowedFd<'_>; 2] {
+        [self.devices.inlet.as_fd(), self.stream.as_fd()]
+    }
+
+    /// Has the kernel wake who waits by [`Engine::sources`] when frames come, until
+    /// [`Engine::look`]. False: one is there by now, and nobody may be woken before a turn.
+    pub fn rest(&mut self) -> bool {
+        self.devices.packets.rest()
+    }
+
+    /// Ends [`Engine::rest`]: the kernel wakes nobody, which takes less time.
+    #[inline]
+    pub fn look(&mut self) {
+        self.devices.packets.look();
+    }
+
+    /// Whether frames came that no turn has taken.
+    #[inline]
+    pub fn has_frames(&self) -> bool {
+        !self.devices.packets.is_empty()
     }
 
     /// All its descriptors, which the program must not close.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        let [small, large, stream] = self.sources();
-        [small, large, stream, self.devices.inlet.as_fd()]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.sources()
     }
 
     /// Gives a connection back to the kernel, and what came for it meanwhile: the program uses its
-    /// socket again. Packets and bytes of data that came of it since it was taken over, as the kernel
-    /// has counted them. None: the kernel had it already, or its socket was closed.
-    pub fn give_back(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+    /// socket again. What came of it since it was taken over. None: the kernel had it already, or its socket was closed.
+    pub fn give_back(&mut self, id: Id) -> Result<Option<Counts>, EngineError> {
         self.hand_back(id, false)
     }
 
     /// The same for a connection whose socket the program then closes, and does nothing else with.
     /// It takes no longer where much was transferred.
-    pub fn close(&mut self, id: Id) -> Result<Option<(u64, u64)>, EngineError> {
+    pub fn close(&mut self, id: Id) -> Result<Option<Counts>, EngineError> {
         self.hand_back(id, true)
     }
 
-    fn hand_back(&mut self, id: Id, closing: bool) -> Result<Option<(u64, u64)>, EngineError> {
+    fn hand_back(&mut self, id: Id, closing: bool) -> Result<Option<Counts>, EngineError> {
         let now = self.clock.elapsed();
         let Some((connection, mut known)) = self.connections.remove(id) else { return Ok(None) };
         if !known.head.save(&connection.outline(now)) {
@@ -283,17 +317,20 @@ impl<O: Observe> Engine<O> {
 
     /// Takes all that waits in the ring.
     fn receive_all(&mut self, now: Duration) -> Result<(), EngineError> {
-        for _ in 0..ROOM.div_ceil(BATCH) {
-            self.receive(now).map_err(EngineError::Devices)?;
+        // Not for as long as more comes.
+        for _ in 0..=self.devices.packets.most().div_ceil(BATCH) {
+            if self.receive(now).map_err(EngineError::Devices)? < BATCH {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Has the service forget a connection; packets and bytes of data that came of it.
-    fn ask_to_forget(&self, connection: u64) -> Result<Option<(u64, u64)>, EngineError> {
+    /// Has the service forget a connection; what came of it.
+    fn ask_to_forget(&self, connection: u64) -> Result<Option<Counts>, EngineError> {
         let (answer, _) = self.ask(&Request::Forget { connection }, &[])?;
-        let Answer::Forgotten { packets, payload } = answer else { return Err(unexpected()) };
-        Ok(packets.zip(payload))
+        let Answer::Forgotten { counts } = answer else { return Err(unexpected()) };
+        Ok(counts)
     }
 
     /// Does something to a connection. What it has done counts if it can be saved; otherwise the
@@ -303,13 +340,12 @@ impl<O: Observe> Engine<O> {
         id: Id,
         act: impl FnOnce(&mut Connection) -> usize,
     ) -> Result<Option<usize>, EngineError> {
-        let now = self.clock.elapsed();
         let Some(connection) = self.connections.change(id) else { return Ok(None) };
         let count = act(connection);
         let Some((connection, known)) = self.connections.with(id) else { return Ok(None) };
         let is_held = match count {
             0 => !known.head.is_taken(),
-            _ => known.head.save(&connection.outline(now)),
+            _ => known.head.save(&connection.outline(self.clock.elapsed())),
         };
         if !is_held {
             let taken = self.connections.remove(id);
@@ -340,7 +376,8 @@ impl<O: Observe> Engine<O> {
         failed.map_err(EngineError::Devices)
     }
 
-    fn receive(&mut self, now: Duration) -> io::Result<()> {
+    /// Takes up to [`BATCH`] frames from the ring; their number.
+    fn receive(&mut self, now: Duration) -> io::Result<usize> {
         let Engine {
             devices: Devices { packets, inlet, frame: to_kernel },
             connections,
@@ -349,7 +386,7 @@ impl<O: Observe> Engine<O> {
             ..
         } = self;
         let mut failed = Ok(());
-        packets.receive(BATCH, |frame| {
+        let count = packets.receive(BATCH, |frame| {
             let Some(packet) = frame.bytes.get(ETHERNET..) else { return };
             let checksums = match frame.summed {
                 Summed::Unknown => Checksums::Whole,
@@ -395,7 +432,7 @@ impl<O: Observe> Engine<O> {
                 known.kept.push(packet.to_vec());
             }
         });
-        failed
+        failed.map(|()| count)
     }
 
     /// Asks the service, which answers within a millisecond or so.

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use loopscope_frames::SocketError;
 use thiserror::Error;
 
 /// Why a connection is not, or no longer, transferred here.
@@ -29,7 +28,4 @@ pub enum EngineError {
     /// The service has taken a connection and not given it back: it was killed, and its keeper as well.
     #[error("the service of the stack has a connection, and does not give it back to the kernel")]
     NotReturned,
-    /// The rings of packets cannot be mapped.
-    #[error("the devices of the stack: {0}")]
-    Socket(#[from] SocketError),
 }

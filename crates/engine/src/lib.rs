@@ -22,3 +22,4 @@ pub use datagrams::{DatagramsId, Leftover, Sent};
 pub use engine::{Engine, Returned};
 pub use error::EngineError;
 pub use observe::Observe;
+pub use wire::Counts;

@@ -44,11 +44,13 @@ pub enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// The program's devices. With it come the packet sockets for small and for large frames
+    /// What the program has of its own. With it come the ring that has what comes
     /// ([`loopscope_frames::packets`]), and the TAP device.
     Welcome {
         /// The name of the TAP device.
         inlet: String,
+        /// Bytes of the ring.
+        ring: usize,
     },
     /// All connections of programs.
     Status {
@@ -85,13 +87,23 @@ pub enum Answer {
     GivenBack,
     /// It is forgotten; what came of it.
     Forgotten {
-        /// Packets; None: its socket had been closed or disconnected before it was given back.
-        packets: Option<u64>,
-        /// Bytes of data.
-        payload: Option<u64>,
+        /// None: its socket had been closed or disconnected before it was given back.
+        counts: Option<Counts>,
     },
     /// Why not. The kernel goes on with the connection.
     Refused(String),
+}
+
+/// What came of a connection, or a socket of UDP, as the kernel has counted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Packets that the program got.
+    pub packets: u64,
+    /// Bytes of their data.
+    pub payload: u64,
+    /// Packets that were lost because the program's ring had no room.
+    pub lost: u64,
 }
 
 /// A connection of a program, or its connected socket of UDP, at the moment in which the service
@@ -116,6 +128,8 @@ pub struct Status {
     pub packets: Option<u64>,
     /// Bytes of data.
     pub payload: Option<u64>,
+    /// Packets that were lost because the program's ring had no room.
+    pub lost: Option<u64>,
     /// What the program has saved last. None: it saves it at this moment, or the kernel has the
     /// connection again, or it is of UDP.
     pub streams: Option<Streams>,

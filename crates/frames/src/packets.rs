@@ -1,38 +1,28 @@
-//! What comes to a device, in rings of packet sockets that are mapped
-//! (Documentation/networking/packet_mmap.rst): it is found without a system call.
+//! What comes to a program, in a ring that programs in the kernel write to (Documentation/bpf/ringbuf.rst):
+//! it is found without a system call.
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
 use std::io;
-use std::mem::size_of;
 use std::num::NonZero;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::unistd::{SysconfVar, sysconf};
 
-use crate::SocketError;
-
-/// Frames that may wait in all.
-pub const ROOM: usize = (SMALL_RING.frames() + LARGE_RING.frames()) as usize;
-/// Frames of more bytes are in the ring of the large ones.
-const SMALL: u32 = 1900;
-const SMALL_RING: Layout = Layout { frame: 2048, blocks: 4 };
-/// Frames that were not cut have up to 64 kB, and the kernel's header before them.
-const LARGE_RING: Layout = Layout { frame: 17 << 12, blocks: 4 };
-/// Bytes of a block, of which the kernel makes a ring: whole pages on every machine.
-const BLOCK: u32 = 1 << 20;
-/// linux/if_packet.h.
-const TPACKET_V2: c_int = 1;
-const STATUS_KERNEL: u32 = 0;
-const STATUS_USER: u32 = 1;
-const STATUS_CHECKSUM_NOT_READY: u32 = 1 << 3;
-const STATUS_CHECKSUM_VALID: u32 = 1 << 7;
-/// linux/filter.h: loads the length of the frame; jumps where it is greater; returns.
-const LOAD_LENGTH: u16 = 0x80;
-const JUMP_IF_GREATER: u16 = 0x25;
-const RETURN: u16 = 0x06;
+/// Bytes of the header of a record, and what its first word says (include/uapi/linux/bpf.h).
+const HEADER: usize = 8;
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+/// Bytes before a frame, in a record: its length, and what is known of its checksum.
+const BEFORE: usize = 8;
+/// include/linux/skbuff.h.
+const CHECKSUM_UNNECESSARY: u32 = 1;
+const CHECKSUM_PARTIAL: u32 = 3;
+/// The reader waits if it says that it has read all before a record. By so many bytes it says less
+/// where it does not.
+const AWAKE: usize = 8;
 
 /// What is known of the checksum of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,285 +44,313 @@ pub struct Frame<'r> {
     pub summed: Summed,
 }
 
-/// How a ring is divided.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    /// Bytes for a frame and the kernel's header before it.
-    frame: u32,
-    blocks: u32,
-}
-
-impl Layout {
-    /// Frames of a block. What is left of it stays unused.
-    const fn of_block(self) -> u32 {
-        BLOCK / self.frame
-    }
-
-    const fn frames(self) -> u32 {
-        self.of_block() * self.blocks
-    }
-
-    const fn length(self) -> usize {
-        BLOCK as usize * self.blocks as usize
-    }
-
-    /// Where a frame begins.
-    const fn start(self, frame: u32) -> usize {
-        let (block, within) = (frame / self.of_block(), frame % self.of_block());
-        block as usize * BLOCK as usize + within as usize * self.frame as usize
-    }
-}
-
-/// Packet sockets for what comes to a device, whose rings are not mapped yet. The process that maps
-/// them may be another one than that which made them, and needs no rights for it.
+/// A part of the ring's file.
 #[derive(Debug)]
-pub struct Bound {
-    /// The socket for small frames.
-    pub small: OwnedFd,
-    /// The socket for large ones.
-    pub large: OwnedFd,
+struct Part {
+    start: NonNull<u8>,
+    length: NonZero<usize>,
 }
 
-impl Bound {
-    /// On device `index` of the network namespace of this thread.
-    pub fn open(index: u32) -> Result<Bound, SocketError> {
-        Ok(Bound { small: open(index, SMALL_RING, false)?, large: open(index, LARGE_RING, true)? })
+impl Part {
+    fn map(fd: &impl AsFd, access: ProtFlags, offset: usize, length: usize) -> io::Result<Part> {
+        let length = NonZero::new(length).ok_or(io::ErrorKind::InvalidInput)?;
+        let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping; nothing else of this process is there.
+        let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, fd, offset)? };
+        Ok(Part { start: start.cast(), length })
     }
 
-    /// The same sockets.
-    pub fn try_clone(&self) -> io::Result<Bound> {
-        Ok(Bound { small: self.small.try_clone()?, large: self.large.try_clone()? })
-    }
-
-    /// Maps their rings, to use them. Only one process may use them.
-    pub fn map(self) -> Result<Packets, SocketError> {
-        let error = |source| SocketError { what: "cannot map a ring of packets", source };
-        let Bound { small, large } = self;
-        let small = Ring::map(small, SMALL_RING).map_err(error)?;
-        Ok(Packets { small, large: Ring::map(large, LARGE_RING).map_err(error)? })
-    }
-}
-
-/// A packet socket with a ring, whose filter nobody can change.
-fn open(index: u32, layout: Layout, is_large: bool) -> Result<OwnedFd, SocketError> {
-    let error = |what| move |source| SocketError { what, source };
-    let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: touches no memory; the result is checked. It has protocol 0: nothing
-    // comes before it is bound.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
-    if fd < 0 {
-        return Err(error("cannot make a packet socket")(io::Error::last_os_error()));
-    }
-    // SAFETY: just made, and nobody else knows it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let (of_small, of_large) = if is_large { (0, u32::MAX) } else { (u32::MAX, 0) };
-    let instruction = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    let mut filter = [
-        instruction(LOAD_LENGTH, 0, 0),
-        instruction(JUMP_IF_GREATER, 1, SMALL),
-        instruction(RETURN, 0, of_small),
-        instruction(RETURN, 0, of_large),
-    ];
-    let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    let socket = libc::SOL_SOCKET;
-    set(&fd, socket, libc::SO_ATTACH_FILTER, &filter)
-        .and_then(|()| set(&fd, socket, libc::SO_LOCK_FILTER, &1))
-        .map_err(error("cannot put a filter on a packet socket"))?;
-    set(&fd, libc::SOL_PACKET, libc::PACKET_VERSION, &TPACKET_V2)
-        .and_then(|()| make_ring(&fd, layout))
-        .map_err(error("cannot make a ring of packets"))?;
-    let address = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: index.cast_signed(),
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    // SAFETY: the address is a sockaddr_ll of the length given.
-    let bound = unsafe {
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length)
-    };
-    match bound {
-        0 => Ok(fd),
-        _ => Err(error("cannot bind a packet socket")(io::Error::last_os_error())),
-    }
-}
-
-fn make_ring(fd: &OwnedFd, layout: Layout) -> io::Result<()> {
-    let request = libc::tpacket_req {
-        tp_block_size: BLOCK,
-        tp_block_nr: layout.blocks,
-        tp_frame_size: layout.frame,
-        tp_frame_nr: layout.frames(),
-    };
-    set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-}
-
-fn set<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of `value`, and what a filter points to, which lives
-    // in the caller.
-    let set = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), length)
-    };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A mapped ring.
-#[derive(Debug)]
-struct Ring {
-    fd: OwnedFd,
-    area: NonNull<u8>,
-    layout: Layout,
-    next: u32,
-}
-
-// SAFETY: the mapping belongs to no thread, and `Ring` gives out what is in it by `&mut self` alone.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    fn map(fd: OwnedFd, layout: Layout) -> io::Result<Ring> {
-        let length =
-            NonZero::new(layout.length()).ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: a new mapping, of the socket's ring; nothing else of this process is there.
-        let area = unsafe { mmap(None, length, access, flags, &fd, 0)? };
-        Ok(Ring { fd, area: area.cast(), layout, next: 0 })
-    }
-
-    /// The header of the next frame (`struct tpacket2_hdr`).
-    fn header(&self) -> NonNull<libc::tpacket2_hdr> {
-        // SAFETY: within the mapping, since `next` is less than the number of frames, and aligned:
-        // frames begin at multiples of 2048 bytes.
-        unsafe { self.area.add(self.layout.start(self.next)).cast() }
-    }
-
-    fn status(&self) -> &AtomicU32 {
-        // SAFETY: the first word of the header, mapped for as long as self lives. The kernel
+    /// The position that the part begins with.
+    fn position(&self) -> &AtomicUsize {
+        // SAFETY: the first word of a page that is mapped for as long as self lives. The kernel
         // accesses it atomically as well.
-        unsafe { self.header().cast().as_ref() }
-    }
-
-    /// When the next frame came, if there is one: seconds and nanoseconds.
-    fn stamp(&self) -> Option<(u32, u32)> {
-        // Pairs with the kernel's store of the status after it has written the frame.
-        if self.status().load(Ordering::Acquire) & STATUS_USER == 0 {
-            return None;
-        }
-        // SAFETY: the kernel has written the header, and does not touch it before the status says so.
-        let header = unsafe { self.header().read() };
-        Some((header.tp_sec, header.tp_nsec))
-    }
-
-    /// Hands the next frame, which is there, to `sink`, and gives its place back to the kernel.
-    fn take(&mut self, sink: impl FnOnce(Frame<'_>)) {
-        // SAFETY: as in `stamp`.
-        let header = unsafe { self.header().read() };
-        let (at, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
-        assert!(at + length <= self.layout.frame as usize, "the kernel keeps within a frame");
-        // SAFETY: within the frame, as just asserted, which is within the mapping. Nobody writes to
-        // it before its status changes, below.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(self.header().cast::<u8>().add(at).as_ptr(), length)
-        };
-        let summed = match header.tp_status {
-            status if status & STATUS_CHECKSUM_NOT_READY != 0 => Summed::Unfinished,
-            status if status & STATUS_CHECKSUM_VALID != 0 => Summed::Right,
-            _ => Summed::Unknown,
-        };
-        sink(Frame { bytes, summed });
-        // Pairs with the kernel's load of the status before it writes the next one.
-        self.status().store(STATUS_KERNEL, Ordering::Release);
-        self.next = (self.next + 1) % self.layout.frames();
+        unsafe { self.start.cast().as_ref() }
     }
 }
 
-impl Drop for Ring {
+impl Drop for Part {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length; what was given out of it has ended with self.
         // That it fails would leave it mapped, which harms nobody.
-        let _ = unsafe { munmap(self.area.cast(), self.layout.length()) };
+        let _ = unsafe { munmap(self.start.cast(), self.length.get()) };
     }
 }
 
-/// What comes to a device.
+/// A ring (BPF_MAP_TYPE_RINGBUF), of which the process is the only reader. It needs no rights for it.
 #[derive(Debug)]
 pub struct Packets {
-    small: Ring,
-    large: Ring,
+    /// Where the reader is.
+    reader: Part,
+    /// Where the kernel is; after its page, all bytes of the ring, twice: what goes over its end is
+    /// in one piece.
+    kernel: Part,
+    page: usize,
+    size: usize,
+    next: usize,
+    /// Whether it says that it waits.
+    rests: bool,
 }
 
+// SAFETY: the mappings belong to no thread, and what is in them is given out by `&mut self` alone.
+unsafe impl Send for Packets {}
+
 impl Packets {
-    /// Hands up to `limit` frames to `sink`, in the order in which they came; how many there were.
-    pub fn receive(&mut self, limit: usize, mut sink: impl FnMut(Frame<'_>)) -> usize {
-        for count in 0..limit {
-            match (self.small.stamp(), self.large.stamp()) {
-                (None, None) => return count,
-                (Some(_), None) => self.small.take(&mut sink),
-                (Some(small), Some(large)) if small <= large => self.small.take(&mut sink),
-                (_, Some(_)) => self.large.take(&mut sink),
-            }
+    /// Maps the ring that a descriptor is of, whose bytes are a power of two, at least a page.
+    pub fn map(fd: impl AsFd, size: usize) -> io::Result<Packets> {
+        let page = sysconf(SysconfVar::PAGE_SIZE)?.ok_or(io::ErrorKind::Unsupported)? as usize;
+        if !size.is_power_of_two() || size < page || size > 1 << 30 {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
-        limit
+        let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let reader = Part::map(&fd, both, 0, page)?;
+        let kernel = Part::map(&fd, ProtFlags::PROT_READ, page, page + 2 * size)?;
+        let next = reader.position().load(Ordering::Relaxed);
+        Ok(Packets { reader, kernel, page, size, next, rests: false })
     }
 
-    /// Their sockets: one can be read when a frame is there.
-    pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
-        [self.small.fd.as_fd(), self.large.fd.as_fd()]
+    /// How many frames may wait at most.
+    pub fn most(&self) -> usize {
+        self.size / (HEADER + BEFORE)
+    }
+
+    /// Hands up to `limit` frames to `sink`, in the order in which they came; how many there were.
+    #[inline]
+    pub fn receive(&mut self, limit: usize, mut sink: impl FnMut(Frame<'_>)) -> usize {
+        let mut count = 0;
+        loop {
+            let begin = self.next;
+            while count < limit
+                && let Some(header) = self.header()
+            {
+                let length = (header & !(BUSY | DISCARDED)) as usize;
+                if header & DISCARDED == 0 {
+                    count += 1;
+                    sink(self.frame(length));
+                }
+                self.next = self.next.wrapping_add((HEADER + length).next_multiple_of(8));
+            }
+            if self.next == begin {
+                return count;
+            }
+            self.say();
+            // What came meanwhile has woken nobody.
+            if !self.rests {
+                return count;
+            }
+        }
+    }
+
+    /// Says that the reader waits, until [`Packets::look`], and is to be woken by each frame that
+    /// comes after all others were received. False: one is there by now, and nobody may be woken.
+    pub fn rest(&mut self) -> bool {
+        self.rests = true;
+        self.say();
+        self.is_empty()
+    }
+
+    /// Says that the reader does not wait.
+    #[inline]
+    pub fn look(&mut self) {
+        if std::mem::take(&mut self.rests) {
+            self.say();
+        }
+    }
+
+    /// Tells the kernel where the reader is.
+    #[inline]
+    fn say(&self) {
+        let position = if self.rests { self.next } else { self.next.wrapping_sub(AWAKE) };
+        // The kernel writes over what is before it after it has seen it.
+        self.reader.position().store(position, Ordering::Release);
+        if self.rests {
+            // The kernel takes the place of a record, and then looks where the reader is; so one of
+            // both sees what the other has stored.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Whether none is there, nor being written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Pairs with the kernel's store after it has written that the record is not complete.
+        self.kernel.position().load(Ordering::Acquire) == self.next
+    }
+
+    /// What the header of the next record says, if the record is complete.
+    #[inline]
+    fn header(&self) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: within the mapping and aligned: `next` is a multiple of 8. The kernel accesses it
+        // atomically as well.
+        let header: &AtomicU32 = unsafe { self.at(0).cast().as_ref() };
+        // Pairs with the kernel's store after it has written the record.
+        let header = header.load(Ordering::Acquire);
+        (header & BUSY == 0).then_some(header)
+    }
+
+    /// The frame in the next record, of so many bytes.
+    #[inline]
+    fn frame(&self, length: usize) -> Frame<'_> {
+        assert!(BEFORE <= length && length < self.size, "the kernel keeps within the ring");
+        let word = |at: usize| {
+            // SAFETY: within the record, and aligned. The kernel has completed it, and does not
+            // write to it before `receive` has stored that it was read.
+            unsafe { self.at(HEADER + at).cast::<u32>().read() }
+        };
+        let (bytes, summed) = (word(0) as usize, word(4));
+        assert!(bytes <= length - BEFORE, "a frame is within its record");
+        // SAFETY: within the record, as just asserted, whose bytes are mapped in one piece.
+        let bytes = unsafe { std::slice::from_raw_parts(self.at(HEADER + BEFORE).as_ptr(), bytes) };
+        let summed = match summed {
+            CHECKSUM_PARTIAL => Summed::Unfinished,
+            CHECKSUM_UNNECESSARY => Summed::Right,
+            _ => Summed::Unknown,
+        };
+        Frame { bytes, summed }
+    }
+
+    /// Where a byte of the next record is, less than `size` from its beginning.
+    #[inline]
+    fn at(&self, byte: usize) -> NonNull<u8> {
+        // SAFETY: the record begins in the first copy of the ring's bytes, and both are mapped.
+        unsafe { self.kernel.start.add(self.page + (self.next & (self.size - 1)) + byte) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::{CloneFlags, unshare};
-    use nix::unistd::geteuid;
-    use socket2::{SockFilter, SockRef};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
 
     use super::*;
 
-    #[test]
-    fn who_has_the_sockets_changes_neither_filters_nor_rings() {
-        if !geteuid().is_root() {
-            return crate::skip::skipped("a network namespace needs root");
+    const SIZE: usize = 4096;
+
+    /// Does what the kernel does (kernel/bpf/ringbuf.c).
+    struct Kernel {
+        file: File,
+        page: usize,
+        at: usize,
+    }
+
+    impl Kernel {
+        fn make() -> (Kernel, Packets) {
+            let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
+            let size = SIZE.max(page);
+            let file = File::from(memfd_create(c"ring", MFdFlags::MFD_CLOEXEC).unwrap());
+            file.set_len((2 * page + 2 * size) as u64).unwrap();
+            let packets = Packets::map(&file, size).unwrap();
+            (Kernel { file, page, at: 0 }, packets)
         }
-        let test = || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made");
-            let bound = Bound::open(1).unwrap();
-            let mapped = bound.try_clone().unwrap().map().unwrap();
-            for (socket, layout) in [(&bound.small, SMALL_RING), (&bound.large, LARGE_RING)] {
-                let all = [SockFilter::new(RETURN, 0, 0, u32::MAX)];
-                let of = SockRef::from(socket);
-                let refused = [of.attach_filter(&all), of.detach_filter()];
-                for refused in refused {
-                    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+
+        fn reader(&self) -> usize {
+            let mut word = [0; 8];
+            self.file.read_exact_at(&mut word, 0).unwrap();
+            usize::from_ne_bytes(word)
+        }
+
+        /// Writes to both copies of the ring.
+        fn write(&self, at: usize, bytes: &[u8]) {
+            for (number, byte) in bytes.iter().enumerate() {
+                let within = (at + number) % SIZE.max(self.page);
+                for copy in [0, SIZE.max(self.page)] {
+                    let place = 2 * self.page + copy + within;
+                    self.file.write_all_at(&[*byte], place as u64).unwrap();
                 }
-                // Only where there is none, another one can be made.
-                let none = Layout { blocks: 0, ..layout };
-                let refused = make_ring(socket, none).unwrap_err();
-                assert_eq!(refused.raw_os_error(), Some(libc::EBUSY));
             }
-            // It is the mapping that keeps them.
-            drop(mapped);
-            make_ring(&bound.small, Layout { blocks: 0, ..SMALL_RING }).unwrap();
-            make_ring(&bound.small, Layout { blocks: 8, ..SMALL_RING }).unwrap();
-        };
-        std::thread::spawn(test).join().expect("the test did not fail");
+        }
+
+        /// Begins a record; where it is.
+        fn reserve(&mut self, length: u32) -> usize {
+            let begin = self.at;
+            self.write(begin, &(length | BUSY).to_ne_bytes());
+            self.at += HEADER + (length as usize).next_multiple_of(8);
+            self.file.write_all_at(&self.at.to_ne_bytes(), self.page as u64).unwrap();
+            begin
+        }
+
+        /// Completes it; whether the reader waits for it.
+        fn submit(&self, begin: usize, header: u32) -> bool {
+            self.write(begin, &header.to_ne_bytes());
+            self.reader() == begin
+        }
+
+        fn put(&mut self, frame: &[u8], summed: u32, room: u32) -> bool {
+            let begin = self.reserve(room);
+            self.write(begin + HEADER, &(frame.len() as u32).to_ne_bytes());
+            self.write(begin + HEADER + 4, &summed.to_ne_bytes());
+            self.write(begin + HEADER + BEFORE, frame);
+            self.submit(begin, room)
+        }
+    }
+
+    fn received(packets: &mut Packets, limit: usize) -> Vec<(Vec<u8>, Summed)> {
+        let mut found = vec![];
+        let count =
+            packets.receive(limit, |frame| found.push((frame.bytes.to_vec(), frame.summed)));
+        assert_eq!(count, found.len());
+        found
     }
 
     #[test]
-    fn frames_lie_within_their_blocks() {
-        for layout in [SMALL_RING, LARGE_RING] {
-            for frame in 0..layout.frames() {
-                let (start, end) =
-                    (layout.start(frame), layout.start(frame) + layout.frame as usize);
-                assert_eq!(start / BLOCK as usize, (end - 1) / BLOCK as usize, "{frame}");
-                assert!(frame == 0 || start >= layout.start(frame - 1) + layout.frame as usize);
-                assert!(end <= layout.length() && start % 16 == 0, "{frame}");
+    fn all_frames_come_once_and_in_order_also_over_the_end_of_the_ring() {
+        let (mut kernel, mut packets) = Kernel::make();
+        let known = [Summed::Unknown, Summed::Right, Summed::Unknown, Summed::Unfinished];
+        for number in 0..500_u32 {
+            let frames: Vec<Vec<u8>> = (0..3)
+                .map(|one| vec![(number + one) as u8; 100 + (number + one) as usize % 300])
+                .collect();
+            for frame in &frames {
+                kernel.put(frame, number % 4, 520);
             }
+            let found = [received(&mut packets, 2), received(&mut packets, 2)].concat();
+            let expected: Vec<_> =
+                frames.into_iter().map(|frame| (frame, known[number as usize % 4])).collect();
+            assert_eq!(found, expected, "{number}");
+            assert!(kernel.at - kernel.reader() <= AWAKE, "its room is the kernel's again");
+        }
+        assert!(kernel.at > 10 * SIZE);
+    }
+
+    #[test]
+    fn a_record_that_is_not_complete_is_waited_for_and_one_that_is_discarded_passed_over() {
+        let (mut kernel, mut packets) = Kernel::make();
+        let first = kernel.reserve(64);
+        kernel.put(b"second", 0, 64);
+        assert_eq!(received(&mut packets, 9), []);
+        kernel.submit(first, 64 | DISCARDED);
+        assert_eq!(received(&mut packets, 9), [(b"second".to_vec(), Summed::Unknown)]);
+    }
+
+    #[test]
+    fn who_rests_is_woken_and_who_looks_is_not() {
+        let (mut kernel, mut packets) = Kernel::make();
+        for _ in 0..1000 {
+            assert!(packets.rest());
+            assert!(kernel.put(b"first", 0, 64), "it rests");
+            assert!(!kernel.put(b"second", 0, 64), "it is woken by now");
+            assert!(!packets.rest(), "two are there");
+            assert_eq!(received(&mut packets, 1).len(), 1);
+            assert!(!kernel.put(b"third", 0, 64), "there is one to read before it");
+            assert_eq!(received(&mut packets, 9).len(), 2);
+            assert!(kernel.put(b"fourth", 0, 64), "it rests until it says otherwise");
+            packets.look();
+            assert_eq!(received(&mut packets, 9).len(), 1);
+            assert!(!kernel.put(b"fifth", 0, 64), "it looks");
+            assert_eq!(received(&mut packets, 9).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_ring_of_another_size_is_refused() {
+        let (kernel, _) = Kernel::make();
+        for size in [0, 100, 3 << 12, usize::MAX] {
+            let refused = Packets::map(&kernel.file, size).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{size}");
         }
     }
 }

@@ -3,16 +3,15 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use nix::sys::uio::writev;
 
-/// Bytes of `struct virtio_net_hdr`, which stands before a frame.
-const HEADER: usize = 10;
+/// Bytes of `struct virtio_net_hdr`, which stands before a frame that is written.
+pub const HEADER: usize = 10;
 /// Its values (linux/virtio_net.h).
 const NEEDS_CHECKSUM: u8 = 1;
 const TCP_IPV4: u8 = 1;
@@ -158,10 +157,26 @@ impl Inlet {
         &self.0.name
     }
 
+    /// Takes one of the frames that the kernel sends by it, if there is one and the device is there.
+    /// Until then its descriptor can be read.
+    pub fn take(&self) -> io::Result<()> {
+        match nix::unistd::read(&self.0.fd, &mut [0; 64]) {
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EBADFD) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Hands a frame to the kernel, of at most 64 kB.
     pub fn write(&self, frame: &[u8], offload: Option<Offload>) -> io::Result<()> {
+        self.write_behind(&mut [&[0; HEADER], frame].concat(), offload)
+    }
+
+    /// The same with [`HEADER`] bytes of room before the frame, which saves a copy.
+    #[inline]
+    pub fn write_behind(&self, frame: &mut [u8], offload: Option<Offload>) -> io::Result<()> {
         let header = offload.map_or([0; HEADER], Offload::header);
-        writev(&self.0.fd, &[IoSlice::new(&header), IoSlice::new(frame)])?;
+        frame[..HEADER].copy_from_slice(&header);
+        nix::unistd::write(&self.0.fd, frame)?;
         Ok(())
     }
 }

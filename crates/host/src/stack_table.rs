@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use loopscope_stack_service::{Status, Streams};
 
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 13;
 const HEADS: [&str; COLUMNS] = [
-    "PID", "UID", "PROTO", "LOCAL", "PEER", "DEVICE", "PACKETS", "BYTES", "UNACKED", "UNREAD",
-    "MSS", "RTT",
+    "PID", "UID", "PROTO", "LOCAL", "PEER", "DEVICE", "PACKETS", "BYTES", "LOST", "UNACKED",
+    "UNREAD", "MSS", "RTT",
 ];
 /// Columns of words. Those of numbers are set to the right.
 const WORDS: [usize; 4] = [2, 3, 4, 5];
@@ -54,6 +54,7 @@ fn row(status: &Status) -> [String; COLUMNS] {
         status.device.clone(),
         known(status.packets),
         known(status.payload),
+        known(status.lost),
         of(|streams| streams.unacknowledged),
         of(|streams| streams.unread),
         of(|streams| streams.segment),

@@ -41,6 +41,7 @@ struct sk_buff {
     unsigned char *head, *data;
     u16 protocol, network_header, transport_header;
     u32 len, data_len;
+    u32 mark;
     u32 end; // from head
     char cb[48];
 } KERNEL;

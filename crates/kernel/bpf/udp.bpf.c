@@ -194,11 +194,16 @@ int datagram_read(u64 *arguments) {
     return 0;
 }
 
+// Of a packet that the kernel drops because a program of the user-mode stack has it (crates/divert).
+enum { TAKEN = 0x6c74 };
+
 // A packet is dropped: by the socket that was to have it, or before one was found.
 SECTION("tp_btf/kfree_skb")
 int packet_drop(u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     struct sock *to = (void *)arguments[3];
+    if (skb->mark == TAKEN)
+        return 0;
     u32 netns = to ? to->__sk_common.skc_net.net->ns.inum : netns_of(skb);
     u8 how = measured(netns);
     if (!how)

@@ -186,7 +186,11 @@ fn what_is_dropped_is_told_with_the_reason() {
         }
         (near_at, far_at) = (near.local_addr().unwrap().to_string(), to.to_string());
         let nobody = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        near.send_to(b"nobody", nobody).unwrap();
+        // Programs of the stack have packets with the second of these marks.
+        for mark in [0x6c73, 0x6c74] {
+            setsockopt(&near, sockopt::Mark, &mark).unwrap();
+            near.send_to(b"nobody", nobody).unwrap();
+        }
         nobody_at = nobody.to_string();
     });
     let Some((events, account)) = found else { return };

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use loopscope_engine::Counts;
 use serde::Serialize;
 
 use crate::descriptor;
@@ -46,7 +47,7 @@ struct Line {
     /// Bytes that the program has read from the stack, and written to it.
     read_from_stack: u64,
     written_to_stack: u64,
-    /// Datagrams of UDP that came to the stack and had no room.
+    /// Packets that came to the stack and had no room.
     dropped_by_stack: u64,
     /// Bytes of both streams, also of those by the kernel, as its socket tells. It counts one more
     /// as written where this end has connected, for its SYN. None of UDP: it does not count.
@@ -108,7 +109,7 @@ impl Explain {
     /// So many datagrams had no room.
     pub(crate) fn dropped(&mut self, fd: i32, count: u64) {
         if let Some(line) = self.line(fd) {
-            line.dropped_by_stack = count;
+            line.dropped_by_stack += count;
         }
     }
 
@@ -127,11 +128,12 @@ impl Explain {
     }
 
     /// The kernel has the connection again.
-    pub(crate) fn returned(&mut self, fd: i32, [read, written]: [u64; 2], payload: Option<u64>) {
+    pub(crate) fn returned(&mut self, fd: i32, [read, written]: [u64; 2], counts: Option<Counts>) {
         if let Some(line) = self.line(fd) {
             line.read_from_stack = read;
             line.written_to_stack = written;
-            line.received_by_stack = payload;
+            line.received_by_stack = counts.map(|counts| counts.payload);
+            line.dropped_by_stack += counts.map_or(0, |counts| counts.lost);
         }
     }
 

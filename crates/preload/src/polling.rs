@@ -93,6 +93,7 @@ fn poll_begun(
                 state.waiting(Cause::Events(&wants)).begins();
             }
             sleeps = ready == 0 && !is_over && turns > 0 && slept.is_none() && wait.is_over();
+            sleeps &= state.rests();
             if sleeps {
                 plan = state.sleeps(Cause::Events(&wants));
             }
@@ -185,7 +186,7 @@ pub(crate) fn epoll(
             if told.is_empty() && !is_over && turns == 0 {
                 state.waiting(Cause::Epoll(epoll)).begins();
             }
-            sleeps = told.is_empty() && !is_over && wait.is_over();
+            sleeps = told.is_empty() && !is_over && wait.is_over() && state.rests();
             if sleeps {
                 plan = state.sleeps(Cause::Epoll(epoll));
             }

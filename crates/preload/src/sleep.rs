@@ -7,13 +7,15 @@ use libc::{c_int, pollfd, sigset_t};
 
 use crate::habit::Habit;
 use crate::receive::Receive;
-use crate::sleepers::{Cause, Plan, Wants, service, take_signal};
+use crate::sleepers::{Cause, Plan, Wants, service, take_frame, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock, real, receive, signals};
 
 /// For so long a thread looks before it sleeps, where that has helped: to fall asleep and to be
 /// woken costs as much.
 const SPIN: Duration = Duration::from_micros(50);
+/// A thread that looks gives the lock up after so many turns, which take less than a microsecond.
+const LOOKS: u32 = 8;
 thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit::new()) };
 }
@@ -101,7 +103,8 @@ pub(crate) enum Stop {
     Inside,
 }
 
-/// Turns, and does `act`, until that is done. No lock is held while the thread sleeps.
+/// Turns, and does `act`, until that is done. Before something is sent, a turn is needed only for what
+/// came. No lock is held while the thread sleeps.
 pub(crate) fn attempt<T>(
     wants: &[Wants],
     mut act: impl FnMut(&mut State) -> Step<T>,
@@ -109,20 +112,28 @@ pub(crate) fn attempt<T>(
     let (seen, cancelled) = (signals::seen(), real::cancelled());
     let mut look = Look::new(false);
     let mut sleeping: Option<c_int> = None;
+    let sends = wants.iter().all(|wants| wants.events == libc::POLLOUT);
     loop {
-        let spent = look.spent();
         let mut attempt = |state: &mut State| {
             if let Some(event) = sleeping.take() {
                 state.woken(event);
             }
-            state.turn();
-            let most = match act(state) {
-                Step::Done(result) => return Ok((Some(result), None)),
-                Step::Wait(most) => most,
+            let mut looks = if look.has_begun() && !look.is_over() { LOOKS } else { 1 };
+            let most = loop {
+                if !sends || look.has_begun() || state.has_frames() {
+                    state.turn();
+                }
+                match act(state) {
+                    Step::Done(result) => return Ok((Some(result), None)),
+                    Step::Wait(_) if looks > 1 => looks -= 1,
+                    Step::Wait(most) => break most,
+                }
             };
-            if most.is_some_and(|most| spent >= most) {
+            let left = most.map(|most| most.checked_sub(look.spent()));
+            if left.is_some_and(|left| left.is_none_or(|left| left.is_zero())) {
                 return Err(Stop::TimedOut);
             }
+            let left = left.flatten();
             if cancelled != real::cancelled() {
                 return Err(Stop::Look);
             }
@@ -132,8 +143,8 @@ pub(crate) fn attempt<T>(
             if !look.has_begun() {
                 state.waiting(Cause::Events(wants)).begins();
             }
-            let plan = look.is_over().then(|| state.sleeps(Cause::Events(wants))).flatten();
-            let left = most.map(|most| most - spent);
+            let sleeps = look.is_over() && state.rests();
+            let plan = sleeps.then(|| state.sleeps(Cause::Events(wants))).flatten();
             Ok((None, plan.map(|plan| (plan, left))))
         };
         let (result, plan) = lock::with(&mut attempt).ok_or(Stop::Inside)??;
@@ -170,6 +181,7 @@ pub(crate) fn sleep(
         let by_handler = handlers.has_more();
         plan.waiting.woken(if by_handler { "signal" } else { woken_by(plan, fds) });
         take_signal(plan.event, fds);
+        take_frame(plan.frames, fds);
     } else {
         plan.waiting.woken("signal");
     }
@@ -182,7 +194,7 @@ fn woken_by(plan: &Plan, fds: &[pollfd]) -> &'static str {
     for polled in fds.iter().filter(|polled| polled.fd >= 0 && polled.revents != 0) {
         let by = match polled.fd {
             fd if fd == plan.event => &mut by_thread,
-            fd if plan.frames.contains(&fd) => &mut by_frame,
+            fd if fd == plan.frames => &mut by_frame,
             fd if fd == service() => &mut by_service,
             _ => &mut by_other,
         };

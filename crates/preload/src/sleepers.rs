@@ -51,12 +51,12 @@ impl Sleeper {
 /// By what a thread that sleeps is woken.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The thread's own, the devices and the service.
+    /// The thread's own, that of frames, and the service's.
     pub(crate) fds: Vec<pollfd>,
     /// The thread's own descriptor.
     pub(crate) event: c_int,
-    /// Those that frames come to.
-    pub(crate) frames: [c_int; 2],
+    /// That by which the kernel says that frames came.
+    pub(crate) frames: c_int,
     pub(crate) waiting: Waiting,
     /// When a turn is due.
     pub(crate) due: Option<Duration>,
@@ -135,7 +135,7 @@ impl Sleepers {
         &mut self,
         cause: Cause<'_>,
         waiting: Waiting,
-        sources: [BorrowedFd<'_>; 3],
+        sources: [BorrowedFd<'_>; 2],
         due: Option<Duration>,
     ) -> Option<Plan> {
         let event = self.events.pop().or_else(new_event)?;
@@ -154,7 +154,7 @@ impl Sleepers {
         }
         let is_woken = Cell::new(false);
         self.asleep.push(Sleeper { event, wants, epoll, is_helper, waiting, thread, is_woken });
-        let frames = [sources[0].as_raw_fd(), sources[1].as_raw_fd()];
+        let frames = sources[0].as_raw_fd();
         Some(Plan { fds, event: number, frames, waiting, due })
     }
 
@@ -174,6 +174,11 @@ impl Sleepers {
     /// Whether a thread of the program sleeps.
     pub(crate) fn has_any(&self) -> bool {
         self.asleep.iter().any(|sleeper| !sleeper.is_helper)
+    }
+
+    /// Whether none sleeps, nor the helper.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asleep.is_empty()
     }
 
     /// Wakes all.
@@ -216,6 +221,16 @@ pub(crate) fn take_signal(event: c_int, fds: &[pollfd]) {
     if fds.iter().any(|polled| polled.fd == event && polled.revents != 0) {
         let _ = rustix::io::read(descriptor::borrow(event), &mut [0; 8]);
     }
+}
+
+/// Takes what the kernel has woken a thread by, if that is among those that it has slept by; whether
+/// it was. The thread then turns, also for others that sleep by it.
+pub(crate) fn take_frame(frames: c_int, fds: &[pollfd]) -> bool {
+    let is_there = fds.iter().any(|polled| polled.fd == frames && polled.revents != 0);
+    if is_there {
+        let _ = rustix::io::read(descriptor::borrow(frames), &mut [0; 64]);
+    }
+    is_there
 }
 
 /// Wakes the thread that sleeps by it.

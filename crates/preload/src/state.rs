@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use libc::c_int;
-use loopscope_engine::{Engine, EngineError, Returned};
+use loopscope_engine::{Counts, Engine, EngineError, Returned};
 use loopscope_stack::packet::Protocol;
 use loopscope_stack::{Connection, End, Id};
 
@@ -64,7 +64,7 @@ impl Slot {
 }
 
 /// How a connection goes back to the kernel.
-type Way = fn(&mut Engine<Recorder>, Id) -> Result<Option<(u64, u64)>, EngineError>;
+type Way = fn(&mut Engine<Recorder>, Id) -> Result<Option<Counts>, EngineError>;
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug)]
@@ -476,7 +476,7 @@ impl State {
     }
 
     /// The kernel has the connection of a descriptor.
-    fn forget(&mut self, fd: c_int, why: &str, counts: Option<(u64, u64)>) {
+    fn forget(&mut self, fd: c_int, why: &str, counts: Option<Counts>) {
         let Some(slot) = self.slots.get_mut(fd as usize).and_then(Option::take) else { return };
         if slot.of.needs_service() {
             self.count -= 1;
@@ -484,7 +484,7 @@ impl State {
         if slot.id().is_some() {
             slot.recorded.returned(why, slot.bytes);
         }
-        self.explain.returned(fd, slot.bytes, counts.map(|(_, payload)| payload));
+        self.explain.returned(fd, slot.bytes, counts);
         self.explain.why(fd, why);
         self.epolls.returned(fd);
         table::set(fd, Kind::Plain);

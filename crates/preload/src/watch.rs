@@ -8,18 +8,23 @@
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use libc::c_int;
+
 use crate::helper::{Helper, Shared};
-use crate::sleepers::{Cause, Plan, awaited, service, take_signal};
+use crate::sleepers::{Cause, Plan, awaited, service, take_frame, take_signal};
 use crate::state::State;
 use crate::{descriptor, lock};
 
 /// It looks so often: well below the time that acknowledgements may wait.
 const TICK: Duration = Duration::from_millis(10);
+/// It turns so often until nothing more is there.
+const TURNS: u32 = 64;
 /// Ticks in a row with a thread that waits, after which the helper rests.
 const QUIET: u32 = 10;
 
 /// What it does next.
 enum Next {
+    Again,
     Tick,
     Rest,
     Watch(Plan),
@@ -33,33 +38,40 @@ pub(crate) fn start() -> Option<Helper> {
 fn run(shared: &Shared) {
     let event = shared.event.as_raw_fd();
     let (mut seen, mut quiet) = (0, 0);
-    let mut sleeping = None;
+    let mut sleeping: Option<(c_int, c_int)> = None;
+    let mut framed = false;
     while !shared.ends() {
         let next = lock::with(|state| {
-            if let Some(event) = sleeping.take() {
+            if let Some((event, _)) = sleeping.take() {
                 state.woken(event);
             }
-            next(state, &mut seen, &mut quiet)
+            next(state, framed, &mut seen, &mut quiet)
         });
         let (mut fds, time) = match next {
             None | Some(Next::Tick) => (vec![awaited(event), awaited(service())], Some(TICK)),
+            Some(Next::Again) => (vec![awaited(event), awaited(service())], Some(Duration::ZERO)),
             Some(Next::Rest) => (vec![awaited(event), awaited(service())], None),
             Some(Next::Watch(plan)) => {
-                sleeping = Some(plan.event);
+                sleeping = Some((plan.event, plan.frames));
                 ([plan.fds, vec![awaited(event)]].concat(), plan.due)
             }
         };
         // All is looked at again, whatever it says.
         let _ = descriptor::wait(&mut fds, time, None);
         take_signal(event, &fds);
-        sleeping.into_iter().for_each(|event| take_signal(event, &fds));
+        framed = false;
+        if let Some((event, frames)) = sleeping {
+            take_signal(event, &fds);
+            framed = take_frame(frames, &fds);
+        }
     }
-    if let Some(event) = sleeping {
+    if let Some((event, _)) = sleeping {
         lock::with(|state| state.woken(event));
     }
 }
 
-fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
+/// `framed`: frames have woken it. Other threads that sleep may not have seen that.
+fn next(state: &mut State, framed: bool, seen: &mut u64, quiet: &mut u32) -> Next {
     state.look_for_service();
     if !state.has_connections() {
         return rest(state);
@@ -69,7 +81,7 @@ fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
     let has_sleepers = state.sleepers.has_any();
     *quiet = if has_sleepers { *quiet + 1 } else { 0 };
     if has_sleepers || is_called {
-        if state.is_due() {
+        if framed || state.is_due() {
             state.turn();
         }
         *seen = state.turns;
@@ -79,9 +91,15 @@ fn next(state: &mut State, seen: &mut u64, quiet: &mut u32) -> Next {
         *quiet = 0;
         return rest(state);
     }
-    state.turn();
-    *seen = state.turns;
-    state.sleeps(Cause::Frames).map_or(Next::Tick, Next::Watch)
+    // Not for ever, for the program's sake.
+    for _ in 0..TURNS {
+        state.turn();
+        *seen = state.turns;
+        if state.rests() {
+            return state.sleeps(Cause::Frames).map_or(Next::Tick, Next::Watch);
+        }
+    }
+    Next::Again
 }
 
 fn rest(state: &mut State) -> Next {

@@ -101,7 +101,9 @@ static void trip(int fd, size_t size, int number) {
     static char out[1 << 16], in[1 << 16];
     fill(out, size, number);
     expect(send(fd, out, size, 0) == (ssize_t)size);
-    expect(recv(fd, in, sizeof in, 0) == (ssize_t)size);
+    ssize_t got = recv(fd, in, sizeof in, 0);
+    if (got != (ssize_t)size) fprintf(stderr, "trip %d of %zu bytes: %zd\n", number, size, got);
+    expect(got == (ssize_t)size);
     expect(!memcmp(in, out, size));
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use loopscope_divert::Counts;
-use loopscope_engine::wire::Answer;
+use loopscope_engine::wire::{self, Answer};
 use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::Holder;
 
@@ -90,7 +90,7 @@ impl Datagrams {
 
 /// What came of a flow that is forgotten.
 pub(crate) fn forgotten(counts: Option<Counts>) -> Answer {
-    let packets = counts.map(|counts| counts.packets);
-    let payload = counts.map(|counts| counts.payload);
-    Answer::Forgotten { packets, payload }
+    let counts =
+        counts.map(|Counts { packets, payload, lost }| wire::Counts { packets, payload, lost });
+    Answer::Forgotten { counts }
 }

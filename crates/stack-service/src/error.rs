@@ -3,7 +3,6 @@
 use std::io;
 
 use loopscope_divert::DivertError;
-use loopscope_frames::SocketError;
 use loopscope_takeover::TakeoverError;
 use thiserror::Error;
 
@@ -13,11 +12,8 @@ pub enum MachineError {
     /// The programs in the kernel.
     #[error(transparent)]
     Divert(#[from] DivertError),
-    /// The packet sockets of a program.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// The devices of a program.
-    #[error("the devices of the program cannot be made: {0}")]
+    /// The device of a program.
+    #[error("the device of the program cannot be made: {0}")]
     Devices(io::Error),
     /// The memory of a connection.
     #[error("the memory of the connection: {0}")]

@@ -28,11 +28,9 @@ use crate::undo::{Failed, close_again, delete, give_back, not_given_back};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
 enum Told {
-    /// A program will have a pair of devices.
-    Pair { program: u64, near: String },
-    /// It has a device by which it sends, which comes with it.
+    /// A program has a device by which it sends, which comes with it.
     Inlet { program: u64, name: String },
-    /// They are gone.
+    /// It is gone.
     Gone { program: u64 },
     /// A connection will be taken over. Its socket comes with it.
     Begins { program: u64, connection: u64, kept: Kept, from: SocketAddr, to: SocketAddr },
@@ -54,10 +52,6 @@ pub(crate) struct Keeper(Option<Mutex<UnixStream>>);
 impl Keeper {
     pub(crate) fn new(stream: Option<UnixStream>) -> Keeper {
         Keeper(stream.map(Mutex::new))
-    }
-
-    pub(crate) fn pair(&self, program: u64, near: &str) -> io::Result<()> {
-        self.tell(&Told::Pair { program, near: near.to_owned() }, &[])
     }
 
     pub(crate) fn inlet(&self, program: u64, inlet: &Inlet) -> io::Result<()> {
@@ -125,8 +119,8 @@ struct Held {
 /// What there is to undo.
 #[derive(Default)]
 struct Left {
-    /// The near end of a program's pair, and the device by which it sends.
-    programs: BTreeMap<u64, (String, Option<Inlet>)>,
+    /// The devices by which programs send.
+    programs: BTreeMap<u64, Inlet>,
     connections: BTreeMap<u64, Held>,
 }
 
@@ -157,12 +151,9 @@ impl Left {
         let mut files = files.into_iter();
         let mut file = || files.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
         match told {
-            Told::Pair { program, near } => drop(self.programs.insert(program, (near, None))),
             Told::Inlet { program, name } => {
-                let tap = Inlet::of(file()?, name);
-                if let Some((_, inlet)) = self.programs.get_mut(&program) {
-                    *inlet = Some(tap);
-                }
+                let inlet = Inlet::of(file()?, name);
+                self.programs.insert(program, inlet);
             }
             Told::Gone { program } => drop(self.programs.remove(&program)),
             Told::Begins { program, connection, kept, from, to } => {
@@ -190,16 +181,14 @@ impl Left {
     fn undo(self, failed: Failed) {
         for held in self.connections.into_values() {
             let flow = held.flow;
-            let inlet = self.programs.get(&held.program).and_then(|(_, inlet)| inlet.as_ref());
+            let inlet = self.programs.get(&held.program);
             if let Err(error) = held.give_back(inlet) {
                 failed(&not_given_back(&flow, &error));
             }
         }
-        for (near, inlet) in self.programs.into_values() {
-            // That it fails means that it is gone.
-            let _ = delete(&near);
-            // Programs may still have it.
-            let _ = inlet.map(|inlet| delete(inlet.name()));
+        for inlet in self.programs.into_values() {
+            // Programs may still have it. That it fails means that it is gone.
+            let _ = delete(inlet.name());
         }
     }
 }

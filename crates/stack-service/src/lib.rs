@@ -13,7 +13,6 @@ mod datagrams;
 mod error;
 mod keeper;
 mod machine;
-mod namespace;
 mod program;
 mod service;
 mod spare;

@@ -1,17 +1,14 @@
 //! What is the machine's: the programs in the kernel, and the devices of programs.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loopscope_divert::{Counts, Device, Diversion, Installed, Own};
 use loopscope_frames::Inlet;
-use loopscope_frames::packets::{Bound, Packets};
-use loopscope_netlink::{Connection, Peer, index, up, veth};
+use loopscope_netlink::{Connection, index, up};
 use loopscope_stack::packet::{Flow, Protocol};
 use loopscope_takeover::{Successor, datagrams_of, flow_of, mtu_of, namespace_of};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -20,14 +17,10 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::error::MachineError;
 use crate::keeper::Keeper;
-use crate::namespace::Namespace;
 use crate::undo::delete;
 
 /// Packets that come to a frozen socket have it where they come from the program.
 pub(crate) const MARK: u32 = 0x6c73;
-
-/// The name of the far end of each pair.
-const FAR: &str = "far";
 
 /// The network namespace that the service serves.
 pub(crate) struct Machine {
@@ -60,15 +53,13 @@ impl Diverted {
     }
 }
 
-/// The devices of a program.
+/// The ring of a program, and the device by which it sends.
 #[derive(Debug)]
 pub(crate) struct Devices {
     pub(crate) own: Own,
     pub(crate) inlet: Inlet,
-    /// While it is mapped here, the program cannot make other rings of its sockets.
-    _packets: Packets,
-    /// The last one to end.
-    _installed: Installed,
+    /// It has the ring. The last one to end.
+    pub(crate) installed: Installed,
 }
 
 impl Machine {
@@ -96,47 +87,20 @@ impl Machine {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Makes the devices of the program with this number, and its socket.
-    pub(crate) fn devices(&self, program: u64) -> Result<(Devices, Bound), MachineError> {
-        // No other service has these names, of at most 15 characters.
-        let (service, number) = (process::id(), program % (1 << 20));
-        let near = format!("lsn{service:x}.{number:x}");
-        let device = |name: &str| -> io::Result<Device> {
-            Ok(Device { index: index(name)?, name: name.to_owned() })
-        };
-        self.keeper.pair(program, &near).map_err(MachineError::Keeper)?;
-        let mut netlink = Connection::open().map_err(MachineError::Devices)?;
-        // By its socket a program could see and send at all devices of a namespace. In its own there
-        // is only the far end.
-        let own = Namespace::make().map_err(MachineError::Devices)?;
-        let peer = Peer { name: FAR, namespace: own.as_fd(), address: None };
-        netlink.make(vec![veth(&near, &peer, None, None)]).map_err(MachineError::Devices)?;
-        let mut made = Pair(Some(near.clone()));
+    /// Makes the ring and the device of the program with this number.
+    pub(crate) fn devices(&self, program: u64) -> Result<Devices, MachineError> {
         let inlet = Inlet::make("lsi%d").map_err(MachineError::Devices)?;
         self.keeper.inlet(program, &inlet).map_err(MachineError::Keeper)?;
-        let make = || {
-            let links = [near.as_str(), inlet.name()];
-            let devices = Own { near: device(&near)?, inlet: device(inlet.name())? };
-            let ready = links.into_iter().flat_map(up).collect();
-            Ok((devices, ready))
-        };
-        let (devices, ready) = make().map_err(MachineError::Devices)?;
+        let index = index(inlet.name()).map_err(MachineError::Devices)?;
+        let device = Device { index, name: inlet.name().to_owned() };
+        // None of those that are there has the number of one that ended so many ago.
+        let own = Own { number: program as u32, inlet: device };
         // From here on what the program sends is looked at.
-        let installed = self.kernel().diversion.add(&devices)?;
-        netlink.make(ready).map_err(MachineError::Devices)?;
-        let at_far_end = own.run(|| {
-            let far = device(FAR).map_err(MachineError::Devices)?;
-            self.kernel().diversion.end(&far)?;
-            let ready = || Connection::open()?.make(up(FAR));
-            ready().map_err(MachineError::Devices)?;
-            let bound = Bound::open(far.index)?;
-            let packets = bound.try_clone().map_err(MachineError::Devices)?.map()?;
-            Ok::<_, MachineError>((bound, packets))
-        });
-        let (bound, packets) = at_far_end.map_err(MachineError::Devices)??;
-        made.0 = None;
-        let devices = Devices { own: devices, inlet, _packets: packets, _installed: installed };
-        Ok((devices, bound))
+        let installed = self.kernel().diversion.add(&own)?;
+        let devices = Devices { own, inlet, installed };
+        let ready = || Connection::open()?.make(up(devices.inlet.name()));
+        ready().map_err(MachineError::Devices)?;
+        Ok(devices)
     }
 
     /// Has the program on the device with this address from now on, also while it has no connection.
@@ -309,19 +273,7 @@ impl Kernel {
 
 impl Drop for Devices {
     fn drop(&mut self) {
-        // Before the programs on them end. That it fails means that they are gone.
-        for device in [&self.own.near, &self.own.inlet] {
-            let _ = delete(&device.name);
-        }
-    }
-}
-
-/// A pair that is removed unless all has gone well.
-struct Pair(Option<String>);
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // That it fails means that it is gone.
-        let _ = self.0.as_deref().map(delete);
+        // Before the program on it ends. That it fails means that it is gone.
+        let _ = delete(self.inlet.name());
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use loopscope_divert::Counts;
+use loopscope_divert::{Counts, RING};
 use loopscope_engine::memory::Memory;
 use loopscope_engine::wire::{Answer, Request, Status, Streams};
 use loopscope_stack::Outline;
@@ -59,13 +59,15 @@ impl Program {
     /// Makes its devices, and what it is told of them.
     pub(crate) fn new(machine: Arc<Machine>) -> Result<(Program, Reply), MachineError> {
         let number = machine.program();
-        let (devices, bound) = machine.devices(number).inspect_err(|_| {
+        let devices = machine.devices(number).inspect_err(|_| {
             // If the keeper has ended, there is nothing to tell.
             let _ = machine.keeper.gone(number);
         })?;
-        let inlet = devices.inlet.as_fd().try_clone_to_owned().map_err(MachineError::Devices)?;
-        let answer = Answer::Welcome { inlet: devices.inlet.name().to_owned() };
-        let reply = Reply { answer, files: vec![bound.small, bound.large, inlet] };
+        let files =
+            [devices.installed.as_fd(), devices.inlet.as_fd()].map(|fd| fd.try_clone_to_owned());
+        let files = files.into_iter().collect::<Result<_, _>>().map_err(MachineError::Devices)?;
+        let inlet = devices.inlet.name().to_owned();
+        let reply = Reply { answer: Answer::Welcome { inlet, ring: RING as usize }, files };
         let (connections, datagrams) = (BTreeMap::new(), Datagrams::default());
         Ok((Program { machine, number, connections, datagrams, devices: Some(devices) }, reply))
     }
@@ -214,6 +216,7 @@ impl Program {
                 device: diverted.device().to_owned(),
                 packets: counts.map(|counts| counts.packets),
                 payload: counts.map(|counts| counts.payload),
+                lost: counts.map(|counts| counts.lost),
                 streams,
             }
         };

@@ -1,5 +1,5 @@
-//! Devices for the next program, made before it asks: to make them takes some 40 ms, for which its
-//! first connection would stand still.
+//! A device and a ring for the next program, made before it asks: to make them takes some milliseconds,
+//! and longer while the kernel changes other devices, for which its first connection would stand still.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -1,5 +1,6 @@
 //! Connected sockets of UDP by the stack of a program, and what it may see and send. Needs root.
 
+mod hostile;
 mod killable;
 #[path = "../../../tests/skip.rs"]
 mod skip;
@@ -7,19 +8,17 @@ mod world;
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read as _};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use hostile::Hostile;
 use killable::{Killable, as_root};
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_engine::{DatagramsId, Engine, EngineError, Sent};
-use loopscope_frames::Inlet;
 use loopscope_stack::datagram::{self, MOST_HEADERS};
 use loopscope_stack::packet::{Checksums, Flow};
 use loopscope_stack_service::status;
-use loopscope_unix_lines::{receive, send};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::connect_unspec;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -132,7 +131,7 @@ fn datagrams_go_both_ways_and_the_kernel_has_the_rest() {
             there.send(b"in the ring").unwrap();
             let left = engine.give_datagrams_back(id).unwrap();
             assert_eq!(
-                (left.counts.map(|(packets, _)| packets), left.dropped),
+                (left.counts.map(|counts| counts.packets), left.dropped),
                 (Some(count + 21), 0)
             );
             there.send(b"after").unwrap();
@@ -342,36 +341,6 @@ fn what_the_stack_cannot_do_stays_with_the_kernel() {
     });
 }
 
-/// A program that speaks with the service itself.
-struct Hostile {
-    stream: UnixStream,
-    inlet: Inlet,
-}
-
-impl Hostile {
-    fn connect(serving: &Serving) -> Hostile {
-        let stream = UnixStream::connect(serving.at()).unwrap();
-        send(&stream, &Request::Begin, &[]).unwrap();
-        let (answer, files) = receive(&stream).unwrap().unwrap();
-        let Answer::Welcome { inlet, .. } = answer else { panic!("{answer:?}") };
-        let [_, _, tap]: [OwnedFd; 3] = files.try_into().unwrap();
-        Hostile { stream, inlet: Inlet::of(tap, inlet) }
-    }
-
-    fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Answer {
-        send(&self.stream, request, files).unwrap();
-        receive(&self.stream).unwrap().unwrap().0
-    }
-
-    fn take(&self, socket: &UdpSocket) -> u64 {
-        let answer = self.ask(&Request::TakeDatagrams, &[socket.as_fd()]);
-        let Answer::TakenDatagrams { connection, mtu: 1500, .. } = answer else {
-            panic!("{answer:?}")
-        };
-        connection
-    }
-}
-
 fn frame(flow: &Flow, marker: &str) -> Vec<u8> {
     let mut packet = [0; MOST_HEADERS + 100];
     let payload = [marker.as_bytes()];
@@ -461,7 +430,7 @@ fn a_program_sends_its_own_datagrams_alone() {
             assert!(matches!(mine.ask(&back, &[]), Answer::GivenBack));
             there.send(b"<stopped>").unwrap();
             assert_eq!(receive_at(&here), b"<stopped>");
-            assert!(matches!(mine.ask(&forget, &[]), Answer::Forgotten { packets: Some(_), .. }));
+            assert!(matches!(mine.ask(&forget, &[]), Answer::Forgotten { counts: Some(_) }));
             assert!(matches!(mine.ask(&forget, &[]), Answer::Refused(_)));
             mine.inlet.write(&frame(&leaves, "<late>"), None).unwrap();
             here_seen.wait_for("<late>");

@@ -87,15 +87,12 @@ fn a_flow_that_is_held_outlives_its_socket_and_is_nobodys() {
 
 fn outlives_its_socket() {
     let machine = network();
-    ip("link add near type veth peer far");
     let inlet = Inlet::make("in%d").unwrap();
-    let own = Own { near: device("near"), inlet: device(inlet.name()) };
+    let own = Own { number: 1, inlet: device(inlet.name()) };
     let mut diversion = Diversion::load().unwrap();
     diversion.attach(&device("here")).unwrap();
     let _installed = diversion.add(&own).unwrap();
-    for name in ["near", "far", inlet.name()] {
-        ip(&format!("link set {name} up"));
-    }
+    ip(&format!("link set {} up", inlet.name()));
     for address in OWN {
         let [first, second, other] = [0; 3].map(|_| connect(&machine, address));
         let [flow, leaves] = [flow_to(&first.here), flow_to(&first.there)];

@@ -26,7 +26,6 @@ const MARK: u32 = 0x19;
 #[derive(Serialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 enum Told {
-    Pair { program: u64, near: String },
     Inlet { program: u64, name: String },
     Begins { program: u64, connection: u64, kept: Kept, from: SocketAddr, to: SocketAddr },
     Taken { connection: u64, send: usize, receive: usize },
@@ -71,7 +70,6 @@ fn ends_in_order() {
             state.queued = b"the rest".to_vec();
             let memory = Memory::of(&state, 1000, 1000).unwrap();
             let (program, connection) = (1, 1);
-            tell(&Told::Pair { program, near: "gone".into() }, &[]);
             tell(&Told::Inlet { program, name: inlet.name().into() }, &[inlet.as_fd()]);
             let (from, to) = (flow.from, flow.to);
             tell(&Told::Begins { program, connection, kept, from, to }, &[here.as_fd()]);

@@ -1,8 +1,10 @@
 //! The connections of a program: which of them a packet is for, has something to send, or waits.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::time::Duration;
+
+use foldhash::{HashMap, HashMapExt as _};
 
 use crate::connection::Connection;
 use crate::packet::Flow;

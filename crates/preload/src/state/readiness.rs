@@ -11,7 +11,18 @@ use crate::record::Waiting;
 use crate::sleepers::{Cause, Plan, awaited};
 
 impl State {
-    /// A thread is to sleep. None: it cannot.
+    /// Has the kernel wake who sleeps by [`State::sleeps`] when something comes. False: something is
+    /// there by now, and a turn comes first.
+    pub(crate) fn rests(&mut self) -> bool {
+        self.engine.as_mut().is_none_or(Engine::rest)
+    }
+
+    /// Whether something came that no turn has taken.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::has_frames)
+    }
+
+    /// A thread is to sleep, after [`State::rests`]. None: it cannot.
     pub(crate) fn sleeps(&mut self, cause: Cause<'_>) -> Option<Plan> {
         let waiting = self.waiting(cause);
         let engine = self.engine.as_ref()?;
@@ -67,14 +78,21 @@ impl State {
         Some(events(wanted, readable, writable, connection.unacknowledged()))
     }
 
-    /// Wakes those who have what they wait for.
-    pub(super) fn wake_ready(&self) {
+    /// Wakes those who have what they wait for, after a turn, and has the kernel wake the others when
+    /// more comes.
+    pub(super) fn wake_ready(&mut self) {
         self.sleepers.wake(
             |wants| self.events(wants.fd, wants.events).is_none_or(|found| found != 0),
             |epoll| {
                 self.epolls.is_ready(epoll, |fd| self.status(fd)) || !self.epolls.is_of_stack(epoll)
             },
         );
+        let Some(engine) = &mut self.engine else { return };
+        if self.sleepers.is_empty() {
+            engine.look();
+        } else if !engine.rest() {
+            self.sleepers.wake_all();
+        }
     }
 
     fn status(&self, fd: c_int) -> Option<Status> {

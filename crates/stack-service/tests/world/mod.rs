@@ -180,13 +180,13 @@ impl Drop for Serving {
     }
 }
 
-/// Waits until the devices are these, and those that the service has ready for the next program.
+/// Waits until the devices are these, and that which the service has ready for the next program.
 pub fn wait_for_devices(before: &[String]) {
     let begin = Instant::now();
-    let is_spare = |name: &String| ["lsn", "lsi"].iter().any(|kind| name.starts_with(kind));
+    let is_spare = |name: &String| name.starts_with("lsi");
     loop {
         let (spare, others): (Vec<String>, _) = devices().into_iter().partition(is_spare);
-        if spare.len() == 2 && others == before {
+        if spare.len() == 1 && others == before {
             return;
         }
         assert!(begin.elapsed() < PATIENCE, "{spare:?} and {others:?} are there");
