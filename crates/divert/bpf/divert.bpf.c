@@ -69,7 +69,7 @@ enum { PORTS = 8 }; // with the number of the first byte, in TCP's header
 struct sk_buff {
     u8 ip_summed : 2;
 } __attribute__((preserve_access_index));
-// Of __builtin_preserve_field_info.
+// What __builtin_preserve_field_info is asked for.
 enum { FIELD_OFFSET = 0, FIELD_LEFT = 4, FIELD_RIGHT = 5 };
 
 // As the receiver sees it. The addresses of IPv4 are in the first four bytes.

@@ -194,7 +194,8 @@ int datagram_read(u64 *arguments) {
     return 0;
 }
 
-// Of a packet that the kernel drops because a program of the user-mode stack has it (crates/divert).
+// The mark of a packet that the kernel drops because a program of the user-mode stack has it
+// (crates/divert).
 enum { TAKEN = 0x6c74 };
 
 // A packet is dropped: by the socket that was to have it, or before one was found.
