@@ -8,6 +8,7 @@
 //! The engine has the datagrams of a connected socket of UDP, while the kernel's socket stays as it
 //! is ([`Engine::take_datagrams`]).
 
+mod ahead;
 mod datagrams;
 mod devices;
 mod engine;

@@ -4,12 +4,15 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use loopscope_stack::Outline;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use loopscope_stack::{Memory, Outline};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+
+use crate::ahead::Ahead;
 
 /// Bytes before the rings.
 pub(crate) const HEAD: usize = 4096;
@@ -51,6 +54,18 @@ impl Map {
         // SAFETY: a new mapping; nothing else of this process is there.
         let start = unsafe { mmap(None, whole, access, MapFlags::MAP_SHARED, file, 0)? };
         Ok(Map { start: start.cast(), length })
+    }
+
+    /// Has the kernel make the pages of a range, if it can. Otherwise each is made when it is used.
+    fn make_ready(&self, range: Range<usize>) {
+        let begin = range.start - range.start % HEAD;
+        let end = range.end.min(self.length);
+        if begin < end {
+            let advice = MmapAdvise::MADV_POPULATE_WRITE;
+            // SAFETY: within the mapping, as just asked, and what is in it stays as it is. It fails
+            // where a page is not HEAD bytes, or before Linux 5.14.
+            let _ = unsafe { madvise(self.start.add(begin).cast(), end - begin, advice) };
+        }
     }
 
     /// A word, by its number. It must lie within the first [`HEAD`] bytes.
@@ -153,6 +168,7 @@ pub(crate) struct Half {
     map: Arc<Map>,
     start: usize,
     length: usize,
+    ahead: Ahead,
 }
 
 impl AsRef<[u8]> for Half {
@@ -172,6 +188,15 @@ impl AsMut<[u8]> for Half {
     }
 }
 
+impl Memory for Half {
+    #[inline]
+    fn stores(&mut self, at: usize) {
+        for part in self.ahead.store(at, self.length).into_iter().flatten() {
+            self.map.make_ready(self.start + part.start..self.start + part.end);
+        }
+    }
+}
+
 /// Maps the memory of a connection whose rings have so many bytes: where it is, what is sent, what
 /// comes.
 pub(crate) fn map_connection(
@@ -181,21 +206,23 @@ pub(crate) fn map_connection(
 ) -> io::Result<(Head, Half, Half)> {
     let length = HEAD.checked_add(send).and_then(|sum| sum.checked_add(receive));
     let map = Arc::new(Map::of(file, length.ok_or(io::ErrorKind::InvalidInput)?)?);
-    let sending = Half { map: Arc::clone(&map), start: HEAD, length: send };
-    let receiving = Half { map: Arc::clone(&map), start: HEAD + send, length: receive };
+    let ahead = Ahead::default();
+    let sending = Half { map: Arc::clone(&map), start: HEAD, length: send, ahead };
+    let ahead = Ahead::default();
+    let receiving = Half { map: Arc::clone(&map), start: HEAD + send, length: receive, ahead };
     Ok((Head::of(map), sending, receiving))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::Memory as Shared;
     use crate::memory::tests::state;
 
     #[test]
     fn what_the_program_saves_the_service_reads_and_nothing_after_it_has_taken_it() {
         for saves in 0..5 {
-            let memory = Memory::of(&state(), 1000, 1000).unwrap();
+            let memory = Shared::of(&state(), 1000, 1000).unwrap();
             let (mut head, mut send, receive) = map_connection(&memory.file, 1000, 1000).unwrap();
             assert_eq!(head.load(), Outline::of(&state()));
             assert_eq!(receive.as_ref().len(), 1000);

@@ -7,9 +7,12 @@ use crate::outline::in_ring;
 use crate::place::Place;
 
 /// Memory for the bytes of a stream: this process's own, or some that it shares.
-pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send {}
+pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send {
+    /// Bytes are about to be stored from an index on, and later behind them.
+    fn stores(&mut self, _at: usize) {}
+}
 
-impl<T: AsRef<[u8]> + AsMut<[u8]> + fmt::Debug + Send> Memory for T {}
+impl Memory for Vec<u8> {}
 
 /// A buffer for as many bytes of a stream as it has room for. The user keeps account of those that
 /// are in it.
@@ -37,6 +40,7 @@ impl Ring {
     pub(crate) fn store(&mut self, at: Place, bytes: &[u8]) {
         let [one, other] = in_ring(at..at + bytes.len(), self.capacity);
         let (first, second) = bytes.split_at(one.len());
+        self.memory.stores(one.start);
         let memory = (*self.memory).as_mut();
         memory[one].copy_from_slice(first);
         memory[other].copy_from_slice(second);
