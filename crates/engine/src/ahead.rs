@@ -1,5 +1,5 @@
-//! Which part of a ring is to be made ready before bytes get there: the first access to a page of
-//! memory takes several microseconds, that to one of many that are made at once less than one.
+//! The part of a ring that is made ready before bytes get there: the first access to a page of memory
+//! takes several microseconds, that to one of many that are made at once less than one.
 
 use std::ops::Range;
 
