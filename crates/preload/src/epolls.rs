@@ -4,8 +4,9 @@
 //! and put back when the connection comes back. A thread that waits in the kernel meanwhile is
 //! woken by a descriptor of the library's own, the bell, that the kernel watches as well.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use libc::{
@@ -114,9 +115,29 @@ impl Interest {
 #[derive(Debug)]
 struct Epoll {
     interests: BTreeMap<c_int, Interest>,
+    /// How many of them are of the stack.
+    of_stack: usize,
+    /// Those that may have something to tell: where there are many, the others are not asked.
+    candidates: BTreeSet<c_int>,
     bell: OwnedFd,
     /// Descriptors up to this one come after the others.
     last: c_int,
+}
+
+impl Epoll {
+    fn insert(&mut self, fd: c_int, interest: Interest) {
+        self.remove(fd);
+        self.of_stack += usize::from(interest.is_of_stack);
+        self.interests.insert(fd, interest);
+        self.candidates.insert(fd);
+    }
+
+    fn remove(&mut self, fd: c_int) -> Option<Interest> {
+        let removed = self.interests.remove(&fd)?;
+        self.of_stack -= usize::from(removed.is_of_stack);
+        self.candidates.remove(&fd);
+        Some(removed)
+    }
 }
 
 /// All that have, or had, a descriptor that may be the stack's.
@@ -144,7 +165,7 @@ impl Epolls {
         let known = self.0.get(&epoll).is_some_and(|known| known.interests.contains_key(&fd));
         match operation {
             libc::EPOLL_CTL_DEL if known => {
-                self.0.get_mut(&epoll).map(|known| known.interests.remove(&fd));
+                self.0.get_mut(&epoll).map(|known| known.remove(fd));
                 if is_of_stack && table::is_datagrams(fd) {
                     descriptor::control(epoll, operation, fd, asked)?;
                 }
@@ -163,7 +184,7 @@ impl Epolls {
                     seen: 0,
                     is_told: false,
                 };
-                self.known(epoll)?.interests.insert(fd, interest);
+                self.known(epoll)?.insert(fd, interest);
                 if is_of_stack && table::is_datagrams(fd) {
                     descriptor::control(epoll, operation, fd, interest.watch(fd))?;
                 }
@@ -184,7 +205,8 @@ impl Epolls {
             table::set(number, Kind::Plain);
         })?;
         table::set(epoll, Kind::Epoll);
-        Ok(place.insert(Epoll { interests: BTreeMap::new(), bell, last: -1 }))
+        let (interests, candidates) = (BTreeMap::new(), BTreeSet::new());
+        Ok(place.insert(Epoll { interests, of_stack: 0, candidates, bell, last: -1 }))
     }
 
     /// The stack has the connection of a descriptor.
@@ -197,7 +219,8 @@ impl Epolls {
                 };
                 // That it fails means that the kernel does not watch it.
                 let _ = descriptor::control(*number, operation, fd, asked);
-                interest.is_of_stack = true;
+                epoll.of_stack += usize::from(!std::mem::replace(&mut interest.is_of_stack, true));
+                epoll.candidates.insert(fd);
                 signal(&epoll.bell);
             }
         }
@@ -206,7 +229,7 @@ impl Epolls {
     /// The kernel has a descriptor for good, and watches it.
     pub(crate) fn returned(&mut self, fd: c_int) {
         for (number, epoll) in &mut self.0 {
-            if let Some(interest) = epoll.interests.remove(&fd)
+            if let Some(interest) = epoll.remove(fd)
                 && interest.is_of_stack
             {
                 // That it fails means that the program has closed one of them.
@@ -219,13 +242,20 @@ impl Epolls {
         }
     }
 
+    /// Something came of a descriptor that the stack has.
+    pub(crate) fn came(&mut self, fd: c_int) {
+        for epoll in self.0.values_mut().filter(|epoll| epoll.interests.contains_key(&fd)) {
+            epoll.candidates.insert(fd);
+        }
+    }
+
     /// A descriptor is about to be closed: a watched one, or an instance.
     pub(crate) fn closing(&mut self, fd: c_int) {
         if let Some(epoll) = self.0.remove(&fd) {
             table::set(epoll.bell.as_raw_fd(), Kind::Plain);
         }
         for epoll in self.0.values_mut() {
-            epoll.interests.remove(&fd);
+            epoll.remove(fd);
         }
     }
 
@@ -248,16 +278,17 @@ impl Epolls {
 
     /// Whether the stack has one of them.
     pub(crate) fn is_of_stack(&self, epoll: c_int) -> bool {
-        let is_one = |epoll: &Epoll| epoll.interests.values().any(|of| of.is_of_stack);
-        self.0.get(&epoll).is_some_and(is_one)
+        self.0.get(&epoll).is_some_and(|epoll| epoll.of_stack > 0)
     }
 
     /// Whether there is something to tell.
     pub(crate) fn is_ready(&self, epoll: c_int, status: impl Fn(c_int) -> Option<Status>) -> bool {
-        let is_one = |(fd, interest): (&c_int, &Interest)| {
-            status(*fd).is_some_and(|status| interest.ready(status).is_some())
-        };
-        self.0.get(&epoll).is_none_or(|epoll| epoll.interests.iter().any(is_one))
+        self.0.get(&epoll).is_none_or(|epoll| {
+            epoll.candidates.iter().any(|fd| {
+                let known = epoll.interests.get(fd).zip(status(*fd));
+                known.is_some_and(|(interest, status)| interest.ready(status).is_some())
+            })
+        })
     }
 
     /// Tells up to so many events, those first whose turn is next; the descriptors that were told.
@@ -268,20 +299,26 @@ impl Epolls {
         status: impl Fn(c_int) -> Option<Status>,
     ) -> Vec<(c_int, Control)> {
         let Some(epoll) = self.0.get_mut(&epoll) else { return vec![] };
-        let last = epoll.last;
-        let mut order: Vec<c_int> = epoll.interests.keys().copied().collect();
-        order.sort_by_key(|fd| (*fd <= last, *fd));
+        let (after, before) = ((Excluded(epoll.last), Unbounded), ..=epoll.last);
+        let order = epoll.candidates.range(after).chain(epoll.candidates.range(before));
+        let order: Vec<c_int> = order.copied().collect();
         let mut told = vec![];
         for fd in order {
             if told.len() == most {
                 break;
             }
             let Some(interest) = epoll.interests.get_mut(&fd) else { continue };
-            let Some(status) = status(fd) else { continue };
-            if let Some(events) = interest.ready(status) {
+            let events = status(fd).and_then(|status| {
+                let events = interest.ready(status)?;
                 interest.told(status);
+                Some(events)
+            });
+            if let Some(events) = events {
                 epoll.last = fd;
                 told.push((fd, Control { events, data: interest.data }));
+            } else if !table::is_datagrams(fd) {
+                // It is one again when something comes. Of datagrams that is not told.
+                epoll.candidates.remove(&fd);
             }
         }
         told
@@ -301,6 +338,7 @@ impl Epolls {
                 && let Some(interest) = epoll.as_mut().and_then(|one| one.interests.get_mut(&fd))
             {
                 interest.by_kernel |= found.events;
+                let _ = epoll.as_mut().map(|one| one.candidates.insert(fd));
             }
             !is_bell && fd.is_none()
         });

@@ -2,9 +2,11 @@
 
 mod datagrams;
 mod readiness;
+mod settings;
 
 pub(crate) use datagrams::Received;
 
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -81,6 +83,8 @@ pub(crate) struct State {
     engine: Option<Engine<Recorder>>,
     /// By descriptor.
     slots: Vec<Option<Slot>>,
+    /// The descriptors of connections.
+    places: BTreeMap<Id, c_int>,
     count: usize,
     pub(crate) sleepers: Sleepers,
     /// Turns so far.
@@ -105,6 +109,7 @@ impl State {
         State {
             engine: None,
             slots: vec![],
+            places: BTreeMap::new(),
             count: 0,
             sleepers: Sleepers::new(),
             turns: 0,
@@ -221,6 +226,9 @@ impl State {
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, || None);
         }
+        if let Of::Stream(id) = of {
+            self.places.insert(id, fd);
+        }
         let is_nonblocking = descriptor::is_nonblocking(fd);
         let (timeouts, bytes) = ([None; 2], [0; 2]);
         self.slots[place] =
@@ -265,11 +273,14 @@ impl State {
         let Some(engine) = &mut self.engine else { return };
         self.turns += 1;
         let done = engine.turn();
+        let (epolls, places) = (&mut self.epolls, &self.places);
+        engine.observer().take_came(|id| {
+            places.get(&id).into_iter().for_each(|fd| epolls.came(*fd));
+        });
         for Returned { id, end, counts } in engine.take_returned() {
-            let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id() == Some(id));
-            if let Some(place) = self.slots.iter().position(of) {
+            if let Some(&fd) = self.places.get(&id) {
                 let why = end.map_or("the connection came back".into(), |end: End| end.to_string());
-                self.forget(place as c_int, &why, counts);
+                self.forget(fd, &why, counts);
             }
         }
         if let Err(error) = done {
@@ -349,33 +360,6 @@ impl State {
         let slot = self.slot(fd)?;
         let most = slot.timeouts[usize::from(writes)];
         Some(if slot.is_nonblocking { Patience::AtOnce } else { Patience::Waits(most) })
-    }
-
-    /// O_NONBLOCK was set or not.
-    pub(crate) fn read_flags(&mut self, fd: c_int) {
-        let is_nonblocking = descriptor::is_nonblocking(fd);
-        if let Some(slot) = self.slot(fd) {
-            slot.is_nonblocking = is_nonblocking;
-        }
-    }
-
-    /// SO_RCVTIMEO or SO_SNDTIMEO was set.
-    pub(crate) fn read_timeouts(&mut self, fd: c_int) {
-        let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
-        if let Some(slot) = self.slot(fd) {
-            slot.timeouts = timeouts.map(|name| descriptor::timeout(fd, name));
-        }
-    }
-
-    /// TCP_NODELAY was set or not.
-    pub(crate) fn read_no_delay(&mut self, fd: c_int) {
-        let is_set = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Some(0);
-        if let Some(id) = self.slot(fd).and_then(|slot| slot.id())
-            && let Some(engine) = &mut self.engine
-        {
-            engine.set_no_delay(id, is_set);
-            self.turn();
-        }
     }
 
     /// The connection of a descriptor. None: the kernel has it.
@@ -481,7 +465,8 @@ impl State {
         if slot.of.needs_service() {
             self.count -= 1;
         }
-        if slot.id().is_some() {
+        if let Some(id) = slot.id() {
+            self.places.remove(&id);
             slot.recorded.returned(why, slot.bytes);
         }
         self.explain.returned(fd, slot.bytes, counts);
