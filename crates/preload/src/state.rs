@@ -189,8 +189,9 @@ impl State {
         if is_udp {
             return self.take_datagrams(fd, start);
         }
+        let config = descriptor::config(fd, self.count);
         let engine = self.engine()?;
-        let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {
+        let id = match engine.take(descriptor::borrow(fd), config) {
             Ok(id) => id,
             Err(EngineError::Refused(why)) => return Err(why),
             Err(error) => {
