@@ -24,9 +24,9 @@ pub(crate) const VALID: usize = 0;
 pub(crate) const TAKEN: u64 = 2;
 pub(crate) const RETURNED: u64 = 4;
 
-/// The first word of an outline.
+/// The first word of an outline. Each has two lines of a processor's cache.
 pub(crate) fn outline_at(which: u64) -> usize {
-    1 + Outline::WORDS * (which & 1) as usize
+    8 + Outline::WORDS * (which & 1) as usize
 }
 
 /// A mapped file, of a size that cannot change.
@@ -231,7 +231,7 @@ mod tests {
             let mut write = |outline: &mut Outline, number: u8| {
                 outline.written = outline.written + 1;
                 let last = outline.written.back(1)..outline.written;
-                let [last, _] = loopscope_stack::in_ring(last, 1000);
+                let [last, _] = loopscope_stack::in_ring(last, outline.send_origin, 1000);
                 send.as_mut()[last][0] = number;
             };
             for number in 0..saves {

@@ -133,10 +133,11 @@ impl Connection {
     /// Takes a connection over. What `state` says was sent is taken as sent now.
     pub fn new(state: State, config: Config, now: Duration) -> Connection {
         let outline = Outline::of(&state);
-        let mut queue = Ring::new(config.send_buffer.max(state.queued.len()).max(1));
+        let mut queue =
+            Ring::new(config.send_buffer.max(state.queued.len()).max(1), outline.send_origin);
         queue.store(outline.unacknowledged, &state.queued);
         let room = outline.edge.since(outline.read);
-        let mut came = Ring::new(config.receive_buffer.max(room).max(1));
+        let mut came = Ring::new(config.receive_buffer.max(room).max(1), outline.receive_origin);
         came.store(outline.read, &state.unread);
         Connection::of(&outline, config, now, queue, came)
     }
@@ -150,7 +151,8 @@ impl Connection {
         send: Box<dyn Memory>,
         receive: Box<dyn Memory>,
     ) -> Option<Connection> {
-        let (queue, came) = (Ring::of(send), Ring::of(receive));
+        let queue = Ring::of(send, outline.send_origin);
+        let came = Ring::of(receive, outline.receive_origin);
         let fits = outline.fits(queue.capacity(), came.capacity());
         fits.then(|| Connection::of(outline, config, now, queue, came))
     }
@@ -228,9 +230,11 @@ impl Connection {
             unacknowledged: self.acknowledged,
             next: self.next,
             written: self.written,
+            send_origin: self.queue.origin(),
             read: self.incoming.begin(),
             expected: self.incoming.next(),
             edge: self.incoming.edge(),
+            receive_origin: self.incoming.origin(),
             peer_window: self.peer_edge.since(self.acknowledged),
             segment: self.segment,
             scale: self.scale,
@@ -302,6 +306,9 @@ impl Connection {
 
     /// Takes as many bytes as there is room for; their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
+        if self.acknowledged == self.written {
+            self.queue.begin(self.written);
+        }
         let count = bytes.len().min(self.writable());
         self.queue.store(self.written, &bytes[..count]);
         self.written = self.written + count;

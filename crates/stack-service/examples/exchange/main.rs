@@ -316,8 +316,7 @@ fn main() {
         let (is_bulk, is_udp, is_client) = (has(BULK), has(UDP), *kind == CLIENT);
         return Exchange { count, is_bulk, is_udp, is_client }.as_program();
     }
-    let (kind, is_bulk) =
-        kind.strip_suffix("-bulk").map_or((*kind, false), |kind| (kind, true));
+    let (kind, is_bulk) = kind.strip_suffix("-bulk").map_or((*kind, false), |kind| (kind, true));
     let (kind, is_udp) = kind.strip_prefix("udp-").map_or((kind, false), |kind| (kind, true));
     let kinds = [
         "blocking",

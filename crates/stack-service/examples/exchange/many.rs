@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 use loopscope_engine::wire::{Answer, Request};
 use loopscope_unix_lines as lines;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::wire::{HERE, ends, enter, program_under, serve};
+use crate::wire::{HERE, ends, enter, listen, program_under, temporary, this_program};
 
 const PORT: u16 = 7000;
 const MESSAGE: usize = 64;
@@ -33,6 +32,7 @@ const END: &str = "end";
 /// The first words of a program at one end.
 const SERVER: &str = "as-server-of-many";
 const CLIENT: &str = "as-client-of-many";
+const SERVICE: &str = "as-service-of-many";
 
 /// What the program was started for, if it is one of these.
 pub(crate) fn run(words: &[&str]) -> bool {
@@ -40,6 +40,11 @@ pub(crate) fn run(words: &[&str]) -> bool {
     match words {
         ["many", kind, count, seconds] => measure(kind, number(count), seconds),
         [SERVER, count] => as_server(number(count)),
+        [SERVICE, path] => {
+            let service = listen(path.as_ref());
+            println!("{READY}");
+            service.serve(std::io::stdin(), |why| eprintln!("{why}")).expect("it serves");
+        }
         [CLIENT, count, seconds] => {
             as_client(number(count), Duration::from_secs(number(seconds) as u64));
         }
@@ -97,6 +102,8 @@ fn as_server(count: usize) {
 fn read(stream: &mut TcpStream, message: &mut [u8; MESSAGE]) -> Option<bool> {
     match stream.read(message) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Some(false),
+        // The measurement has ended.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
         Err(error) => panic!("the other end is there: {error}"),
         Ok(0) => None,
         Ok(count) => {
@@ -177,15 +184,20 @@ fn as_client(count: usize, time: Duration) {
     ended.expect("it can be read");
 }
 
-/// A program at one end.
-struct Program {
+/// A process of this program, which is killed at last.
+struct Process {
     child: Child,
     said: Lines<BufReader<ChildStdout>>,
-    /// Where its service listens.
-    service: Option<PathBuf>,
 }
 
-impl Program {
+impl Process {
+    fn start(mut command: Command, words: &[&str]) -> Process {
+        let command = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Process { child, said }
+    }
+
     fn line(&mut self) -> String {
         self.said.next().expect("it says more").expect("it is text")
     }
@@ -195,11 +207,32 @@ impl Program {
         let clock = clock_getcpuclockid(Pid::from_raw(self.child.id() as i32));
         clock_gettime(clock.expect("it runs")).expect("there is one").into()
     }
+}
 
-    /// How many of its connections the stack has.
-    fn by_stack(&self) -> usize {
-        let Some(service) = &self.service else { return 0 };
-        let stream = UnixStream::connect(service).expect("it listens");
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("it runs");
+    }
+}
+
+/// A service, in a process of its own: it has two descriptors for each connection.
+struct Serving {
+    _process: Process,
+    path: PathBuf,
+}
+
+impl Serving {
+    fn start(name: &str) -> Serving {
+        let (command, path) = (Command::new(this_program()), temporary(name));
+        let text = path.to_str().expect("it is text");
+        let mut process = Process::start(command, &[SERVICE, text]);
+        assert_eq!(process.line(), READY);
+        Serving { _process: process, path }
+    }
+
+    /// How many connections programs have.
+    fn connections(&self) -> usize {
+        let stream = UnixStream::connect(&self.path).expect("it listens");
         lines::send(&stream, &Request::Status, &[]).expect("it is there");
         match lines::receive(&stream).expect("it is there").expect("it answers") {
             (Answer::Status { connections, .. }, _) => connections.len(),
@@ -208,50 +241,53 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for Serving {
     fn drop(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("it runs");
-        if let Some(path) = &self.service {
-            std::fs::remove_file(path).expect("it is there");
-        }
+        std::fs::remove_file(&self.path).expect("it is there");
     }
 }
 
-/// Starts a program at one end.
-fn start(kind: &str, words: &[&str], namespace: OwnedFd, is_client: bool) -> Program {
-    let start = || {
-        enter(namespace, is_client.into());
-        let service = (kind != KERNEL).then(|| serve(words[0]));
-        let receive = kind.strip_prefix("unmodified-").unwrap_or("adaptive");
-        let mut command = match &service {
-            None => Command::new(std::env::current_exe().expect("it is there")),
-            Some(path) => program_under(path, receive),
+/// A program at one end. Its service ends before it, and so gives no connections back.
+struct Program {
+    service: Option<Serving>,
+    process: Process,
+}
+
+impl Program {
+    fn start(kind: &str, words: &[&str], namespace: OwnedFd, is_client: bool) -> Program {
+        let start = || {
+            enter(namespace, is_client.into());
+            let service = (kind != KERNEL).then(|| Serving::start(words[0]));
+            let receive = kind.strip_prefix("unmodified-").unwrap_or("adaptive");
+            let command = match &service {
+                None => Command::new(this_program()),
+                Some(service) => program_under(&service.path, receive),
+            };
+            Program { service, process: Process::start(command, words) }
         };
-        let command = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Program { child, said, service }
-    };
-    std::thread::scope(|scope| scope.spawn(start).join().expect("it starts"))
+        std::thread::scope(|scope| scope.spawn(start).join().expect("it starts"))
+    }
+
+    /// How many of its connections the stack has.
+    fn by_stack(&self) -> usize {
+        self.service.as_ref().map_or(0, Serving::connections)
+    }
 }
 
 fn measure(kind: &str, connections: usize, seconds: &str) {
     let kinds = [KERNEL, "unmodified", "unmodified-spin", "unmodified-block"];
     assert!(kinds.contains(&kind), "no kind is called {kind}");
-    // Those of the service, and of the programs.
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is one");
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
     let [here, there] = ends(false);
     let count = connections.to_string();
-    let mut server = start(kind, &[SERVER, &count], here, false);
-    assert_eq!(server.line(), READY);
-    let mut client = start(kind, &[CLIENT, &count, seconds], there, true);
-    let cpu = |server: &Program, client: &Program| server.cpu() + client.cpu();
-    assert_eq!(client.line(), BEGIN);
+    let mut server = Program::start(kind, &[SERVER, &count], here, false);
+    assert_eq!(server.process.line(), READY);
+    let mut client = Program::start(kind, &[CLIENT, &count, seconds], there, true);
+    let cpu = |server: &Program, client: &Program| server.process.cpu() + client.process.cpu();
+    assert_eq!(client.process.line(), BEGIN);
     let before = cpu(&server, &client);
-    assert_eq!(client.line(), END);
+    assert_eq!(client.process.line(), END);
     let taken = cpu(&server, &client) - before;
-    let said = client.line();
+    let said = client.process.line();
     let expected = if kind == KERNEL { 0 } else { connections };
     assert_eq!([server.by_stack(), client.by_stack()], [expected; 2]);
     let found: Vec<f64> = said.split(' ').map(|word| word.parse().expect("a number")).collect();

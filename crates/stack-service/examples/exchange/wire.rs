@@ -2,7 +2,7 @@
 //! processor of its own. Needs root.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use loopscope_stack_service::Service;
@@ -78,10 +78,15 @@ pub(crate) fn enter(namespace: OwnedFd, processor: usize) {
     sched_setaffinity(Pid::from_raw(0), &processors).expect("there are two processors");
 }
 
+/// The service of the network namespace of this thread.
+pub(crate) fn listen(path: &Path) -> Service {
+    Service::listen(path, None).expect("a service can be there (as root)")
+}
+
 /// Starts a service in the network namespace of this thread; where it listens.
 pub(crate) fn serve(name: &str) -> PathBuf {
     let path = temporary(name);
-    let service = Service::listen(&path, None).expect("a service can be there (as root)");
+    let service = listen(&path);
     let (until, end) = nix::unistd::pipe().expect("there are descriptors");
     std::thread::spawn(move || {
         // It serves until the process ends.
@@ -93,16 +98,19 @@ pub(crate) fn serve(name: &str) -> PathBuf {
 
 /// Where a file of this process can be.
 pub(crate) fn temporary(name: &str) -> PathBuf {
-    let program = std::env::current_exe().expect("it is there");
-    let program = program.file_name().expect("it has a name").to_string_lossy().into_owned();
-    std::env::temp_dir().join(format!("{program}-{}-{name}", std::process::id()))
+    std::env::temp_dir().join(format!("exchange-{}-{name}", std::process::id()))
 }
 
-/// A program, this one at one end, that knows nothing of the stack, but is under the library of
+/// Where this program is.
+pub(crate) fn this_program() -> PathBuf {
+    std::env::current_exe().expect("it is there")
+}
+
+/// This program at one end, as one that knows nothing of the stack, but is under the library of
 /// crates/preload, which waits as `receive` has it and asks the service at `path`. That library has
 /// to be built before.
-pub(crate) fn program_under(path: &std::path::Path, receive: &str) -> Command {
-    let program = std::env::current_exe().expect("it is there");
+pub(crate) fn program_under(path: &Path, receive: &str) -> Command {
+    let program = this_program();
     let library = program.ancestors().nth(2).expect("a folder").join("libloopscope_preload.so");
     assert!(library.exists(), "build loopscope-preload: there is no {}", library.display());
     let mut command = Command::new(program);
