@@ -165,26 +165,39 @@ impl Head {
 /// One of the rings of a connection.
 #[derive(Debug)]
 pub(crate) struct Half {
-    map: Arc<Map>,
-    start: usize,
+    /// Of its first byte: [`Map::start`] need not be looked up for each message.
+    start: NonNull<u8>,
     length: usize,
     ahead: Ahead,
+    map: Arc<Map>,
+}
+
+// SAFETY: as that of a `Map`, which lives as long.
+unsafe impl Send for Half {}
+
+impl Half {
+    /// The bytes from one of the mapping on. They must be within it, and another's `Half` must have
+    /// none of them.
+    fn of(map: &Arc<Map>, start: usize, length: usize) -> Half {
+        assert!(start.checked_add(length).is_some_and(|end| end <= map.length), "it is mapped");
+        // SAFETY: within the mapping, as just asserted.
+        let start = unsafe { map.start.add(start) };
+        Half { start, length, ahead: Ahead::default(), map: Arc::clone(map) }
+    }
 }
 
 impl AsRef<[u8]> for Half {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: within the mapping, as `map_connection` has it. No other `Half` has these bytes, and
         // the service writes to them only before the program gets them.
-        unsafe { std::slice::from_raw_parts(self.map.start.as_ptr().add(self.start), self.length) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
 impl AsMut<[u8]> for Half {
     fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; `self` is borrowed for as long.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.map.start.as_ptr().add(self.start), self.length)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
 
@@ -192,7 +205,8 @@ impl Memory for Half {
     #[inline]
     fn stores(&mut self, at: usize) {
         for part in self.ahead.store(at, self.length).into_iter().flatten() {
-            self.map.make_ready(self.start + part.start..self.start + part.end);
+            let start = self.start.as_ptr().addr() - self.map.start.as_ptr().addr();
+            self.map.make_ready(start + part.start..start + part.end);
         }
     }
 }
@@ -206,10 +220,7 @@ pub(crate) fn map_connection(
 ) -> io::Result<(Head, Half, Half)> {
     let length = HEAD.checked_add(send).and_then(|sum| sum.checked_add(receive));
     let map = Arc::new(Map::of(file, length.ok_or(io::ErrorKind::InvalidInput)?)?);
-    let ahead = Ahead::default();
-    let sending = Half { map: Arc::clone(&map), start: HEAD, length: send, ahead };
-    let ahead = Ahead::default();
-    let receiving = Half { map: Arc::clone(&map), start: HEAD + send, length: receive, ahead };
+    let (sending, receiving) = (Half::of(&map, HEAD, send), Half::of(&map, HEAD + send, receive));
     Ok((Head::of(map), sending, receiving))
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use foldhash::{HashMap, HashMapExt as _};
 use libc::{
     EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, c_int,
 };
@@ -114,7 +115,7 @@ impl Interest {
 /// An instance of epoll.
 #[derive(Debug)]
 struct Epoll {
-    interests: BTreeMap<c_int, Interest>,
+    interests: HashMap<c_int, Interest>,
     /// How many of them are of the stack.
     of_stack: usize,
     /// Those that may have something to tell: where there are many, the others are not asked.
@@ -205,7 +206,7 @@ impl Epolls {
             table::set(number, Kind::Plain);
         })?;
         table::set(epoll, Kind::Epoll);
-        let (interests, candidates) = (BTreeMap::new(), BTreeSet::new());
+        let (interests, candidates) = (HashMap::new(), BTreeSet::new());
         Ok(place.insert(Epoll { interests, of_stack: 0, candidates, bell, last: -1 }))
     }
 

@@ -6,7 +6,6 @@ mod settings;
 
 pub(crate) use datagrams::Received;
 
-use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -83,8 +82,8 @@ pub(crate) struct State {
     engine: Option<Engine<Recorder>>,
     /// By descriptor.
     slots: Vec<Option<Slot>>,
-    /// The descriptors of connections.
-    places: BTreeMap<Id, c_int>,
+    /// The descriptors of connections, by [`Id::place`].
+    descriptors: Vec<c_int>,
     count: usize,
     pub(crate) sleepers: Sleepers,
     /// Turns so far.
@@ -109,7 +108,7 @@ impl State {
         State {
             engine: None,
             slots: vec![],
-            places: BTreeMap::new(),
+            descriptors: vec![],
             count: 0,
             sleepers: Sleepers::new(),
             turns: 0,
@@ -228,7 +227,9 @@ impl State {
             self.slots.resize_with(place + 1, || None);
         }
         if let Of::Stream(id) = of {
-            self.places.insert(id, fd);
+            let most = self.descriptors.len().max(id.place() + 1);
+            self.descriptors.resize(most, -1);
+            self.descriptors[id.place()] = fd;
         }
         let is_nonblocking = descriptor::is_nonblocking(fd);
         let (timeouts, bytes) = ([None; 2], [0; 2]);
@@ -274,12 +275,13 @@ impl State {
         let Some(engine) = &mut self.engine else { return };
         self.turns += 1;
         let done = engine.turn();
-        let (epolls, places) = (&mut self.epolls, &self.places);
-        engine.observer().take_came(|id| {
-            places.get(&id).into_iter().for_each(|fd| epolls.came(*fd));
-        });
+        let (epolls, descriptors) = (&mut self.epolls, &self.descriptors);
+        // That of another that is there by now does no harm.
+        let descriptor = |id: Id| descriptors.get(id.place()).copied();
+        engine.observer().take_came(|id| descriptor(id).into_iter().for_each(|fd| epolls.came(fd)));
         for Returned { id, end, counts } in engine.take_returned() {
-            if let Some(&fd) = self.places.get(&id) {
+            let fd = self.descriptors.get(id.place()).copied().unwrap_or(-1);
+            if self.slot(fd).is_some_and(|slot| slot.id() == Some(id)) {
                 let why = end.map_or("the connection came back".into(), |end: End| end.to_string());
                 self.forget(fd, &why, counts);
             }
@@ -466,8 +468,7 @@ impl State {
         if slot.of.needs_service() {
             self.count -= 1;
         }
-        if let Some(id) = slot.id() {
-            self.places.remove(&id);
+        if slot.id().is_some() {
             slot.recorded.returned(why, slot.bytes);
         }
         self.explain.returned(fd, slot.bytes, counts);

@@ -1,7 +1,6 @@
 //! The connections of a program: which of them a packet is for, has something to send, or waits.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
@@ -23,6 +22,11 @@ impl Id {
     pub fn number(self) -> u64 {
         self.generation
     }
+
+    /// Its place among the connections. Once it is removed, another may have that.
+    pub fn place(self) -> usize {
+        self.place
+    }
 }
 
 #[derive(Debug)]
@@ -32,7 +36,8 @@ struct Held<T> {
     flow: Flow,
     connection: Connection,
     of_user: T,
-    /// When it is looked at next, which may be before its deadline.
+    /// When it is looked at next, which may be before its deadline, and a little after it
+    /// ([`coarse`]).
     looks: Option<Duration>,
     /// Whether it may have something to send.
     is_touched: bool,
@@ -69,8 +74,9 @@ pub struct Connections<T = ()> {
     touched: Vec<Id>,
     /// Those that have ended, until the user has asked.
     ended: Vec<Id>,
-    /// When to look at which; one entry for each connection that waits, and some that are outdated.
-    looks: BinaryHeap<Reverse<(Duration, Id)>>,
+    /// When to look at which: each connection that waits, and some that have been removed or looked
+    /// at.
+    looks: BTreeMap<Duration, Vec<Id>>,
 }
 
 impl<T> Default for Connections<T> {
@@ -82,7 +88,7 @@ impl<T> Default for Connections<T> {
             generation: 0,
             touched: vec![],
             ended: vec![],
-            looks: BinaryHeap::new(),
+            looks: BTreeMap::new(),
         }
     }
 }
@@ -180,7 +186,7 @@ impl<T> Connections<T> {
             if connection.end().is_some() {
                 self.ended.push(id);
             }
-            self.wait(id);
+            self.wait(id, now);
         }
         // It keeps its room.
         self.touched = touched;
@@ -194,24 +200,24 @@ impl<T> Connections<T> {
 
     /// When [`Connections::wake`] is to be called, if nothing happens before. It may be too early.
     pub fn deadline(&self) -> Option<Duration> {
-        self.looks.peek().map(|Reverse((at, _))| *at)
+        self.looks.keys().next().copied()
     }
 
     /// Has the connections do what is due, and hands the timers that have expired to `expired`.
     /// [`Connections::send`] comes after it.
     pub fn wake(&mut self, now: Duration, mut expired: impl FnMut(Id, Timer)) {
-        while let Some(&Reverse((at, id))) = self.looks.peek() {
-            if at > now {
-                break;
-            }
-            self.looks.pop();
-            let Some(held) = self.find(id).filter(|held| held.looks == Some(at)) else { continue };
-            held.looks = None;
-            if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
-                held.connection.wake(now).iter().for_each(|timer| expired(id, timer));
-                self.touch(id);
-            } else {
-                self.wait(id);
+        while let Some(first) = self.looks.first_entry().filter(|first| *first.key() <= now) {
+            let (at, ids) = first.remove_entry();
+            for id in ids {
+                let found = self.find(id).filter(|held| held.looks == Some(at));
+                let Some(held) = found else { continue };
+                held.looks = None;
+                if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
+                    held.connection.wake(now).iter().for_each(|timer| expired(id, timer));
+                    self.touch(id);
+                } else {
+                    self.wait(id, now);
+                }
             }
         }
     }
@@ -231,12 +237,41 @@ impl<T> Connections<T> {
 
     /// Sees to it that a connection is looked at when its deadline comes. A deadline that has become
     /// later, which each segment does, leaves the earlier look as it is.
-    fn wait(&mut self, id: Id) {
+    fn wait(&mut self, id: Id, now: Duration) {
         let Some(held) = self.find(id) else { return };
         let Some(deadline) = held.connection.deadline() else { return };
         if held.looks.is_none_or(|at| deadline < at) {
-            held.looks = Some(deadline);
-            self.looks.push(Reverse((deadline, id)));
+            let at = coarse(deadline, now);
+            held.looks = Some(at);
+            self.looks.entry(at).or_default().push(id);
         }
+    }
+}
+
+/// A deadline, or a little later: by at most a sixteenth of the time until then. So connections share
+/// few instants, however many they are.
+fn coarse(deadline: Duration, now: Duration) -> Duration {
+    let left = deadline.saturating_sub(now).as_nanos() as u64;
+    let step = (left / 16).checked_ilog2().map_or(1, |log| 1 << log);
+    let at = deadline.as_nanos() as u64;
+    at.checked_next_multiple_of(step).map_or(deadline, Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_share_few_instants_and_are_late_by_little() {
+        let now = Duration::from_millis(123_456);
+        let mut all = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            let deadline = now + Duration::from_micros(20 * number);
+            let at = coarse(deadline, now);
+            assert!(at >= deadline && at - deadline <= (deadline - now) / 16);
+            all.insert(at);
+        }
+        assert!(all.len() < 300, "{}", all.len());
+        assert_eq!(coarse(now, now), now);
     }
 }
