@@ -66,6 +66,8 @@ struct Interest {
     /// With EPOLLET: bytes that had come when it was told last, and whether it was told at all.
     seen: u64,
     is_told: bool,
+    /// Whether it was asked for room when there was none.
+    lacked_room: bool,
 }
 
 impl Interest {
@@ -184,6 +186,7 @@ impl Epolls {
                     is_armed: true,
                     seen: 0,
                     is_told: false,
+                    lacked_room: false,
                 };
                 self.known(epoll)?.insert(fd, interest);
                 if is_of_stack && table::is_datagrams(fd) {
@@ -243,10 +246,12 @@ impl Epolls {
         }
     }
 
-    /// Something came of a descriptor that the stack has.
-    pub(crate) fn came(&mut self, fd: c_int) {
-        for epoll in self.0.values_mut().filter(|epoll| epoll.interests.contains_key(&fd)) {
-            epoll.candidates.insert(fd);
+    /// A segment came of a descriptor that the stack has. One without data can make room.
+    pub(crate) fn came(&mut self, fd: c_int, has_data: bool) {
+        for epoll in self.0.values_mut() {
+            if epoll.interests.get(&fd).is_some_and(|found| has_data || found.lacked_room) {
+                epoll.candidates.insert(fd);
+            }
         }
     }
 
@@ -310,6 +315,7 @@ impl Epolls {
             }
             let Some(interest) = epoll.interests.get_mut(&fd) else { continue };
             let events = status(fd).and_then(|status| {
+                interest.lacked_room = !status.is_writable;
                 let events = interest.ready(status)?;
                 interest.told(status);
                 Some(events)

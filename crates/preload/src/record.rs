@@ -170,8 +170,9 @@ impl Recorded {
 pub(crate) struct Recorder {
     /// Connections of the engines before it.
     before: u64,
-    /// Those of which something came, until they are taken. Each may be there several times.
-    came: RefCell<Vec<Id>>,
+    /// Those of which something came, and whether data did, until they are taken. Each may be there
+    /// several times.
+    came: RefCell<Vec<(Id, bool)>>,
 }
 
 impl Recorder {
@@ -180,7 +181,7 @@ impl Recorder {
     }
 
     /// Takes the connections of which something came since the last time.
-    pub(crate) fn take_came(&self, each: impl FnMut(Id)) {
+    pub(crate) fn take_came(&self, each: impl FnMut((Id, bool))) {
         self.came.borrow_mut().drain(..).for_each(each);
     }
 
@@ -240,9 +241,9 @@ impl Observe for Recorder {
     }
 
     fn received(&mut self, id: Id, segment: &Segment<'_>) {
-        let came = self.came.get_mut();
-        if came.last() != Some(&id) {
-            came.push(id);
+        let (came, each) = (self.came.get_mut(), (id, !segment.payload.is_empty()));
+        if came.last() != Some(&each) {
+            came.push(each);
         }
         event!(
             "stack",

@@ -277,8 +277,10 @@ impl State {
         let done = engine.turn();
         let (epolls, descriptors) = (&mut self.epolls, &self.descriptors);
         // That of another that is there by now does no harm.
-        let descriptor = |id: Id| descriptors.get(id.place()).copied();
-        engine.observer().take_came(|id| descriptor(id).into_iter().for_each(|fd| epolls.came(fd)));
+        engine.observer().take_came(|(id, has_data)| {
+            let fd = descriptors.get(id.place());
+            fd.into_iter().for_each(|fd| epolls.came(*fd, has_data));
+        });
         for Returned { id, end, counts } in engine.take_returned() {
             let fd = self.descriptors.get(id.place()).copied().unwrap_or(-1);
             if self.slot(fd).is_some_and(|slot| slot.id() == Some(id)) {
