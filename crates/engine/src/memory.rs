@@ -129,7 +129,6 @@ pub(crate) mod tests {
 
     pub(crate) fn state() -> State {
         State {
-            // Their bytes go round the end of the rings.
             unacknowledged: Seq(995),
             queued: (0..200).collect(),
             sent: 100,
@@ -154,6 +153,27 @@ pub(crate) mod tests {
             assert!(memory.send >= 200 && memory.receive >= 950);
             assert_eq!(memory.take().unwrap(), state());
         }
+    }
+
+    #[test]
+    fn bytes_that_go_round_the_end_of_a_ring_are_read_again() {
+        let memory = Memory::of(&state(), 1000, 1000).unwrap();
+        // The program has its rings begin before, so that the same bytes are elsewhere in them.
+        let outline = Outline::of(&state());
+        let moved = Outline {
+            send_origin: outline.unacknowledged.back(900),
+            receive_origin: outline.read.back(980),
+            ..outline.clone()
+        };
+        for (pieces, bytes) in memory.pieces(&moved).iter().zip([state().queued, state().unread]) {
+            let [one, other] = pieces.clone();
+            assert!(!other.is_empty() && other.start < one.start);
+            memory.file.write_all_at(&bytes[..one.len()], one.start as u64).unwrap();
+            memory.file.write_all_at(&bytes[one.len()..], other.start as u64).unwrap();
+        }
+        let words: Vec<u8> = moved.to_words().into_iter().flat_map(u64::to_ne_bytes).collect();
+        memory.file.write_all_at(&words, (outline_at(0) * WORD) as u64).unwrap();
+        assert_eq!(memory.take().unwrap(), state());
     }
 
     #[test]

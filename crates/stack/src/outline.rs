@@ -261,7 +261,8 @@ mod tests {
             wrong[word] = value;
             assert!(!Outline::from_words(&wrong).fits(10, 4005), "word {word}");
         }
-        for word in 0..9 {
+        // The rings may begin anywhere.
+        for word in (0..6).chain(8..11) {
             let mut wrong = words;
             wrong[word] = u64::MAX;
             assert!(!Outline::from_words(&wrong).fits(10, 4005), "word {word}");
