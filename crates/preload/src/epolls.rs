@@ -66,7 +66,7 @@ struct Interest {
     /// With EPOLLET: bytes that had come when it was told last, and whether it was told at all.
     seen: u64,
     is_told: bool,
-    /// Whether it was asked for room when there was none.
+    /// Whether there was no room when it was looked at, or was written to, last.
     lacked_room: bool,
 }
 
@@ -253,6 +253,12 @@ impl Epolls {
                 epoll.candidates.insert(fd);
             }
         }
+    }
+
+    /// The program could not write to a descriptor that the stack has.
+    pub(crate) fn lacks_room(&mut self, fd: c_int) {
+        let watching = self.0.values_mut().filter_map(|epoll| epoll.interests.get_mut(&fd));
+        watching.for_each(|interest| interest.lacked_room = true);
     }
 
     /// A descriptor is about to be closed: a watched one, or an instance.

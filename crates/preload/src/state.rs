@@ -335,6 +335,7 @@ impl State {
             slot.bytes[1] += count as u64;
             if count < part.len() {
                 slot.was_full = true;
+                self.epolls.lacks_room(fd);
                 break;
             }
         }

@@ -5,13 +5,11 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, ErrorKind, Lines, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use loopscope_engine::wire::{Answer, Request};
-use loopscope_unix_lines as lines;
+use loopscope_stack_service::status;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -232,12 +230,7 @@ impl Serving {
 
     /// How many connections programs have.
     fn connections(&self) -> usize {
-        let stream = UnixStream::connect(&self.path).expect("it listens");
-        lines::send(&stream, &Request::Status, &[]).expect("it is there");
-        match lines::receive(&stream).expect("it is there").expect("it answers") {
-            (Answer::Status { connections, .. }, _) => connections.len(),
-            (other, _) => panic!("{other:?}"),
-        }
+        status(&self.path).expect("it answers").1.len()
     }
 }
 
