@@ -49,14 +49,11 @@ def _compared(
 ) -> dict[str, Any]:
     """The spreads by kind, and the stack's ratios to the kernel's kinds in the same round."""
     values: Values = found.pop("values", {})
-    found["kinds"] = {
-        kind: {part: spread(each) for part, each in measured.items()}
-        for kind, measured in values.items()
-    }
+    found["kinds"] = spreads(values)
     stack, kernel = ([kind for kind in some if kind in values] for some in kinds)
     found["ratios"] = {
         kind: {
-            other: {part: _ratio(values[kind][part], values[other][part]) for part in parts}
+            other: {part: ratio(values[kind][part], values[other][part]) for part in parts}
             for other in kernel
         }
         for kind in stack
@@ -69,12 +66,15 @@ def _measured(figure: str, kinds: tuple[str, ...], count: int) -> dict[str, Any]
         return {"skipped": "network namespaces and programs on devices need root"}
     build("-p", "loopscope-preload")
     program = example("exchange", "loopscope-stack-service")
-    return in_turns(figure, ROUNDS, {kind: partial(_once, program, kind, count) for kind in kinds})
+    return in_turns(
+        figure, ROUNDS, {kind: partial(once, program, kind, str(count)) for kind in kinds}
+    )
 
 
-def _once(program: Path, kind: str, count: int) -> dict[str, float]:
+def once(program: Path, *words: str) -> dict[str, float]:
+    """What the program measures, asked with these words."""
     done = subprocess.run(
-        [program, kind, str(count)], capture_output=True, text=True, timeout=120, check=False
+        [program, *words], capture_output=True, text=True, timeout=120, check=False
     )
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
@@ -82,5 +82,14 @@ def _once(program: Path, kind: str, count: int) -> dict[str, float]:
     return found
 
 
-def _ratio(mine: list[float], its: list[float]) -> dict[str, float]:
+def spreads(values: Values) -> dict[str, dict[str, dict[str, float]]]:
+    """By kind and part: the spread of all rounds."""
+    return {
+        kind: {part: spread(each) for part, each in measured.items()}
+        for kind, measured in values.items()
+    }
+
+
+def ratio(mine: list[float], its: list[float]) -> dict[str, float]:
+    """The spread of the ratios in the same rounds."""
     return spread([one / other for one, other in zip(mine, its, strict=False)])

@@ -17,6 +17,8 @@ from figures import in_turns
 from network.namespaces import RECEIVER, SENDER, WIRE, Namespace, wire
 from targets import spread
 
+from stack.exchange import spreads
+
 ROUNDS = 9
 ROUND_TRIPS = 20_000
 WARM_UP = 100
@@ -90,10 +92,7 @@ def floor() -> dict[str, Any]:
             stack.callback(end.divert, False)
         found = in_turns("stack-floor", ROUNDS, once)
     values = found.pop("values")
-    found["kinds"] = {
-        kind: {part: spread(each) for part, each in measured.items()}
-        for kind, measured in values.items()
-    }
+    found["kinds"] = spreads(values)
     if len(values) == len(KINDS):
         socket, ring = (values[kind]["p50_us"] for kind in KINDS)
         found["ratio"] = spread([mine / its for mine, its in zip(ring, socket, strict=True)])

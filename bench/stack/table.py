@@ -14,6 +14,11 @@ SPINNING = {"p50_us": 0.8}
 UDP = {"p50_us": 0.2}
 # The stack's Gbit/s by the kernel's without segmentation offload.
 UNSEGMENTED = 1.0
+# Of 10 000 connections: requests a second by the kernel's, where both ends take all of their
+# processors.
+MANY = 1.0
+# Datagrams of others: the time by that with an XDP program which passes all.
+OTHERS = 1.02
 
 
 def _over_tcp(found: dict[str, Any]) -> Iterator[Row]:
@@ -60,6 +65,41 @@ def _bulk(found: dict[str, Any]) -> Iterator[Row]:
             yield Row(f"  {stack}", target, "", _said(ratio), judged)
 
 
+def _many(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("requests over many connections", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        value = {part: spread["median"] for part, spread in each.items()}
+        measured = "{per_s:,.0f} a second, {p50_us:.0f} / {p99_us:.0f} µs, ".format(**value)
+        measured += "{cpu_us:.1f} µs of CPU each".format(**value)
+        yield Row(f"requests over many connections, {kind}", "", measured, "", "")
+    last = max(found["ratios"], key=int, default="")
+    for count, each in found["ratios"].items():
+        rate = each["per_s"]
+        judged = verdict(rate["median"] >= MANY) if count == last else ""
+        target = f"{MANY:g} of kernel {count}" if judged else f"of kernel {count}"
+        yield Row(f"  rate of unmodified {count}", target, "", _said(rate), judged)
+        yield Row(
+            f"  p99 of unmodified {count}", f"of kernel {count}", "", _said(each["p99_us"]), ""
+        )
+
+
+def _others(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("traffic of others", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        value = {part: spread["median"] for part, spread in each.items()}
+        measured = "{ns:.0f} ns for a datagram, {gbit_per_s:.1f} Gbit/s".format(**value)
+        yield Row(f"traffic of others, {kind}", "", measured, "", "")
+    for kind, each in found["ratios"].items():
+        judged = verdict(each["ns"]["median"] <= OTHERS) if kind == "xdp" else ""
+        target = f"{OTHERS:g} of {kind}" if judged else f"of {kind}"
+        yield Row("  datagram with the service", target, "", _said(each["ns"]), judged)
+        yield Row("  stream with the service", f"of {kind}", "", _said(each["gbit_per_s"]), "")
+
+
 def _floor(found: dict[str, Any]) -> Iterator[Row]:
     if "skipped" in found and isinstance(found["skipped"], str):
         yield Row("64 B there and back into memory", "", NOT_MEASURED, "", found["skipped"])
@@ -88,5 +128,7 @@ PARTS = {
     "stack-round-trip": _over_tcp,
     "stack-udp-round-trip": _over_udp,
     "stack-bulk": _bulk,
+    "stack-many": _many,
+    "stack-others": _others,
     "stack-floor": _floor,
 }

@@ -25,7 +25,7 @@ use crate::error::EngineError;
 use crate::frozen::is_frozen;
 use crate::observe::Observe;
 use crate::shared::{Head, map_connection};
-use crate::wire::{Answer, Counts, Request};
+use crate::wire::{Answer, Counts, Request, VERSION};
 
 /// Bytes of data that are sent at once.
 const TRAIN: usize = 60_000;
@@ -96,7 +96,8 @@ impl<O: Observe> Engine<O> {
         let no_service = |source| EngineError::NoService { path: path.to_owned(), source };
         let stream = lines::connect(path).map_err(no_service)?;
         let stream = UnixStream::from(aside(stream.into()));
-        lines::send(&stream, &Request::Begin, &[]).map_err(EngineError::Service)?;
+        lines::send(&stream, &Request::Begin { version: VERSION }, &[])
+            .map_err(EngineError::Service)?;
         let (answer, files) = receive(&stream)?;
         let Answer::Welcome { inlet, ring: size } = expect(answer)? else {
             return Err(unexpected());

@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-use loopscope_stack::{Outline, Place, State, in_ring};
+use loopscope_stack::{Outline, State, in_ring};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -48,12 +48,10 @@ impl Memory {
         let receive = receive.max(outline.edge.since(outline.read)).max(1);
         let file = file(HEAD + send + receive)?;
         let memory = Memory { file, send, receive };
-        for (places, bytes, ring) in [
-            (outline.queued(), &state.queued, memory.sending()),
-            (outline.unread(), &state.unread, memory.receiving()),
-        ] {
+        let [sending, receiving] = memory.pieces(&outline);
+        for (pieces, bytes) in [(sending, &state.queued), (receiving, &state.unread)] {
             let mut rest = &bytes[..];
-            for piece in pieces(places, &ring) {
+            for piece in pieces {
                 let (now, later) = rest.split_at(piece.len());
                 memory.file.write_all_at(now, piece.start as u64)?;
                 rest = later;
@@ -72,18 +70,17 @@ impl Memory {
         let outline = self.outline(valid)?;
         let outline = outline
             .ok_or_else(|| io::Error::other("the program has left what no connection can be"))?;
-        let read = |places: Range<Place>, ring: &Range<usize>| {
+        let [sending, receiving] = self.pieces(&outline);
+        let read = |pieces: [Range<usize>; 2]| {
             let mut bytes = vec![];
-            for piece in pieces(places, ring) {
+            for piece in pieces {
                 let begin = bytes.len();
                 bytes.resize(begin + piece.len(), 0);
                 self.file.read_exact_at(&mut bytes[begin..], piece.start as u64)?;
             }
             io::Result::Ok(bytes)
         };
-        let queued = read(outline.queued(), &self.sending())?;
-        let unread = read(outline.unread(), &self.receiving())?;
-        Ok(outline.into_state(queued, unread))
+        Ok(outline.into_state(read(sending)?, read(receiving)?))
     }
 
     /// Where the connection is, as the program has saved it last. None: it saves it at this moment, or
@@ -115,18 +112,13 @@ impl Memory {
         Head::map(&self.file).map(|head| head.has_returned())
     }
 
-    fn sending(&self) -> Range<usize> {
-        HEAD..HEAD + self.send
+    /// Where the bytes that are not acknowledged, and those that were not read, are in the file.
+    fn pieces(&self, outline: &Outline) -> [[Range<usize>; 2]; 2] {
+        let queued = in_ring(outline.queued(), outline.send_origin, self.send);
+        let unread = in_ring(outline.unread(), outline.receive_origin, self.receive);
+        [(queued, HEAD), (unread, HEAD + self.send)]
+            .map(|(pieces, begin)| pieces.map(|piece| begin + piece.start..begin + piece.end))
     }
-
-    fn receiving(&self) -> Range<usize> {
-        HEAD + self.send..HEAD + self.send + self.receive
-    }
-}
-
-/// Where the bytes at places are in the file.
-fn pieces(places: Range<Place>, ring: &Range<usize>) -> [Range<usize>; 2] {
-    in_ring(places, ring.len()).map(|piece| ring.start + piece.start..ring.start + piece.end)
 }
 
 #[cfg(test)]
@@ -137,7 +129,6 @@ pub(crate) mod tests {
 
     pub(crate) fn state() -> State {
         State {
-            // Their bytes go round the end of the rings.
             unacknowledged: Seq(995),
             queued: (0..200).collect(),
             sent: 100,
@@ -162,6 +153,27 @@ pub(crate) mod tests {
             assert!(memory.send >= 200 && memory.receive >= 950);
             assert_eq!(memory.take().unwrap(), state());
         }
+    }
+
+    #[test]
+    fn bytes_that_go_round_the_end_of_a_ring_are_read_again() {
+        let memory = Memory::of(&state(), 1000, 1000).unwrap();
+        // The program has its rings begin before, so that the same bytes are elsewhere in them.
+        let outline = Outline::of(&state());
+        let moved = Outline {
+            send_origin: outline.unacknowledged.back(900),
+            receive_origin: outline.read.back(980),
+            ..outline.clone()
+        };
+        for (pieces, bytes) in memory.pieces(&moved).iter().zip([state().queued, state().unread]) {
+            let [one, other] = pieces.clone();
+            assert!(!other.is_empty() && other.start < one.start);
+            memory.file.write_all_at(&bytes[..one.len()], one.start as u64).unwrap();
+            memory.file.write_all_at(&bytes[one.len()..], other.start as u64).unwrap();
+        }
+        let words: Vec<u8> = moved.to_words().into_iter().flat_map(u64::to_ne_bytes).collect();
+        memory.file.write_all_at(&words, (outline_at(0) * WORD) as u64).unwrap();
+        assert_eq!(memory.take().unwrap(), state());
     }
 
     #[test]

@@ -24,9 +24,9 @@ pub(crate) const VALID: usize = 0;
 pub(crate) const TAKEN: u64 = 2;
 pub(crate) const RETURNED: u64 = 4;
 
-/// The first word of an outline.
+/// The first word of an outline. Each has two lines of a processor's cache.
 pub(crate) fn outline_at(which: u64) -> usize {
-    1 + Outline::WORDS * (which & 1) as usize
+    8 + Outline::WORDS * (which & 1) as usize
 }
 
 /// A mapped file, of a size that cannot change.
@@ -165,26 +165,39 @@ impl Head {
 /// One of the rings of a connection.
 #[derive(Debug)]
 pub(crate) struct Half {
-    map: Arc<Map>,
-    start: usize,
+    /// Of its first byte: [`Map::start`] need not be looked up for each message.
+    start: NonNull<u8>,
     length: usize,
     ahead: Ahead,
+    map: Arc<Map>,
+}
+
+// SAFETY: as that of a `Map`, which lives as long.
+unsafe impl Send for Half {}
+
+impl Half {
+    /// The bytes from one of the mapping on. They must be within it, and another's `Half` must have
+    /// none of them.
+    fn of(map: &Arc<Map>, start: usize, length: usize) -> Half {
+        assert!(start.checked_add(length).is_some_and(|end| end <= map.length), "it is mapped");
+        // SAFETY: within the mapping, as just asserted.
+        let start = unsafe { map.start.add(start) };
+        Half { start, length, ahead: Ahead::default(), map: Arc::clone(map) }
+    }
 }
 
 impl AsRef<[u8]> for Half {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: within the mapping, as `map_connection` has it. No other `Half` has these bytes, and
         // the service writes to them only before the program gets them.
-        unsafe { std::slice::from_raw_parts(self.map.start.as_ptr().add(self.start), self.length) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
 impl AsMut<[u8]> for Half {
     fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; `self` is borrowed for as long.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.map.start.as_ptr().add(self.start), self.length)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
 
@@ -192,7 +205,8 @@ impl Memory for Half {
     #[inline]
     fn stores(&mut self, at: usize) {
         for part in self.ahead.store(at, self.length).into_iter().flatten() {
-            self.map.make_ready(self.start + part.start..self.start + part.end);
+            let start = self.start.as_ptr().addr() - self.map.start.as_ptr().addr();
+            self.map.make_ready(start + part.start..start + part.end);
         }
     }
 }
@@ -206,10 +220,7 @@ pub(crate) fn map_connection(
 ) -> io::Result<(Head, Half, Half)> {
     let length = HEAD.checked_add(send).and_then(|sum| sum.checked_add(receive));
     let map = Arc::new(Map::of(file, length.ok_or(io::ErrorKind::InvalidInput)?)?);
-    let ahead = Ahead::default();
-    let sending = Half { map: Arc::clone(&map), start: HEAD, length: send, ahead };
-    let ahead = Ahead::default();
-    let receiving = Half { map: Arc::clone(&map), start: HEAD + send, length: receive, ahead };
+    let (sending, receiving) = (Half::of(&map, HEAD, send), Half::of(&map, HEAD + send, receive));
     Ok((Head::of(map), sending, receiving))
 }
 
@@ -231,7 +242,7 @@ mod tests {
             let mut write = |outline: &mut Outline, number: u8| {
                 outline.written = outline.written + 1;
                 let last = outline.written.back(1)..outline.written;
-                let [last, _] = loopscope_stack::in_ring(last, 1000);
+                let [last, _] = loopscope_stack::in_ring(last, outline.send_origin, 1000);
                 send.as_mut()[last][0] = number;
             };
             for number in 0..saves {

@@ -5,12 +5,20 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+/// The version of what is in here and in the memory that is shared. A service refuses programs with
+/// the library of another one.
+pub const VERSION: u32 = 1;
+
 /// What a program asks for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Be a program of the service, with devices. It comes first, and once.
-    Begin,
+    Begin {
+        /// That of the program's library: [`VERSION`].
+        #[serde(default)]
+        version: u32,
+    },
     /// Tell what programs and connections there are. It comes in place of [`Request::Begin`].
     Status,
     /// Take the connection of a socket over, whose descriptor comes with it.

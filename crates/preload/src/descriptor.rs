@@ -58,8 +58,9 @@ pub(crate) fn is_tcp(fd: c_int) -> bool {
         && of(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
 }
 
-/// How the stack is to treat a connection, as the program has set its socket.
-pub(crate) fn config(fd: c_int) -> Config {
+/// How the stack is to treat a connection, as the program has set its socket. `others`: how many
+/// it has.
+pub(crate) fn config(fd: c_int, others: usize) -> Config {
     let of = |name| integer(fd, libc::IPPROTO_TCP, name).unwrap_or(0);
     let seconds = |name| Duration::from_secs(of(name).unsigned_abs().max(1).into());
     let is_kept = integer(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap_or(0) != 0;
@@ -76,8 +77,18 @@ pub(crate) fn config(fd: c_int) -> Config {
             0 => default.patience,
             time => Duration::from_millis(time.unsigned_abs().into()),
         },
+        send_buffer: buffer(default.send_buffer, others),
+        receive_buffer: buffer(default.receive_buffer, others),
         ..default
     }
+}
+
+/// Bytes of a buffer of a connection where the program has so many others: in time a connection uses
+/// all pages of its own, and those of thousands would take the machine's memory.
+fn buffer(most: usize, others: usize) -> usize {
+    const FEW: usize = 256;
+    const LEAST: usize = 1 << 16;
+    (most / (others + 1).div_ceil(FEW)).max(LEAST.min(most))
 }
 
 /// This end and the other, where the socket is connected.

@@ -4,10 +4,12 @@
 //! and put back when the connection comes back. A thread that waits in the kernel meanwhile is
 //! woken by a descriptor of the library's own, the bell, that the kernel watches as well.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use foldhash::{HashMap, HashMapExt as _};
 use libc::{
     EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, c_int,
 };
@@ -64,6 +66,8 @@ struct Interest {
     /// With EPOLLET: bytes that had come when it was told last, and whether it was told at all.
     seen: u64,
     is_told: bool,
+    /// Whether there was no room when it was looked at, or was written to, last.
+    lacked_room: bool,
 }
 
 impl Interest {
@@ -113,10 +117,30 @@ impl Interest {
 /// An instance of epoll.
 #[derive(Debug)]
 struct Epoll {
-    interests: BTreeMap<c_int, Interest>,
+    interests: HashMap<c_int, Interest>,
+    /// How many of them are of the stack.
+    of_stack: usize,
+    /// Those that may have something to tell: where there are many, the others are not asked.
+    candidates: BTreeSet<c_int>,
     bell: OwnedFd,
     /// Descriptors up to this one come after the others.
     last: c_int,
+}
+
+impl Epoll {
+    fn insert(&mut self, fd: c_int, interest: Interest) {
+        self.remove(fd);
+        self.of_stack += usize::from(interest.is_of_stack);
+        self.interests.insert(fd, interest);
+        self.candidates.insert(fd);
+    }
+
+    fn remove(&mut self, fd: c_int) -> Option<Interest> {
+        let removed = self.interests.remove(&fd)?;
+        self.of_stack -= usize::from(removed.is_of_stack);
+        self.candidates.remove(&fd);
+        Some(removed)
+    }
 }
 
 /// All that have, or had, a descriptor that may be the stack's.
@@ -144,7 +168,7 @@ impl Epolls {
         let known = self.0.get(&epoll).is_some_and(|known| known.interests.contains_key(&fd));
         match operation {
             libc::EPOLL_CTL_DEL if known => {
-                self.0.get_mut(&epoll).map(|known| known.interests.remove(&fd));
+                self.0.get_mut(&epoll).map(|known| known.remove(fd));
                 if is_of_stack && table::is_datagrams(fd) {
                     descriptor::control(epoll, operation, fd, asked)?;
                 }
@@ -162,8 +186,9 @@ impl Epolls {
                     is_armed: true,
                     seen: 0,
                     is_told: false,
+                    lacked_room: false,
                 };
-                self.known(epoll)?.interests.insert(fd, interest);
+                self.known(epoll)?.insert(fd, interest);
                 if is_of_stack && table::is_datagrams(fd) {
                     descriptor::control(epoll, operation, fd, interest.watch(fd))?;
                 }
@@ -184,7 +209,8 @@ impl Epolls {
             table::set(number, Kind::Plain);
         })?;
         table::set(epoll, Kind::Epoll);
-        Ok(place.insert(Epoll { interests: BTreeMap::new(), bell, last: -1 }))
+        let (interests, candidates) = (HashMap::new(), BTreeSet::new());
+        Ok(place.insert(Epoll { interests, of_stack: 0, candidates, bell, last: -1 }))
     }
 
     /// The stack has the connection of a descriptor.
@@ -197,7 +223,8 @@ impl Epolls {
                 };
                 // That it fails means that the kernel does not watch it.
                 let _ = descriptor::control(*number, operation, fd, asked);
-                interest.is_of_stack = true;
+                epoll.of_stack += usize::from(!std::mem::replace(&mut interest.is_of_stack, true));
+                epoll.candidates.insert(fd);
                 signal(&epoll.bell);
             }
         }
@@ -206,7 +233,7 @@ impl Epolls {
     /// The kernel has a descriptor for good, and watches it.
     pub(crate) fn returned(&mut self, fd: c_int) {
         for (number, epoll) in &mut self.0 {
-            if let Some(interest) = epoll.interests.remove(&fd)
+            if let Some(interest) = epoll.remove(fd)
                 && interest.is_of_stack
             {
                 // That it fails means that the program has closed one of them.
@@ -219,13 +246,28 @@ impl Epolls {
         }
     }
 
+    /// A segment came of a descriptor that the stack has. One without data can make room.
+    pub(crate) fn came(&mut self, fd: c_int, has_data: bool) {
+        for epoll in self.0.values_mut() {
+            if epoll.interests.get(&fd).is_some_and(|found| has_data || found.lacked_room) {
+                epoll.candidates.insert(fd);
+            }
+        }
+    }
+
+    /// The program could not write to a descriptor that the stack has.
+    pub(crate) fn lacks_room(&mut self, fd: c_int) {
+        let watching = self.0.values_mut().filter_map(|epoll| epoll.interests.get_mut(&fd));
+        watching.for_each(|interest| interest.lacked_room = true);
+    }
+
     /// A descriptor is about to be closed: a watched one, or an instance.
     pub(crate) fn closing(&mut self, fd: c_int) {
         if let Some(epoll) = self.0.remove(&fd) {
             table::set(epoll.bell.as_raw_fd(), Kind::Plain);
         }
         for epoll in self.0.values_mut() {
-            epoll.interests.remove(&fd);
+            epoll.remove(fd);
         }
     }
 
@@ -248,16 +290,17 @@ impl Epolls {
 
     /// Whether the stack has one of them.
     pub(crate) fn is_of_stack(&self, epoll: c_int) -> bool {
-        let is_one = |epoll: &Epoll| epoll.interests.values().any(|of| of.is_of_stack);
-        self.0.get(&epoll).is_some_and(is_one)
+        self.0.get(&epoll).is_some_and(|epoll| epoll.of_stack > 0)
     }
 
     /// Whether there is something to tell.
     pub(crate) fn is_ready(&self, epoll: c_int, status: impl Fn(c_int) -> Option<Status>) -> bool {
-        let is_one = |(fd, interest): (&c_int, &Interest)| {
-            status(*fd).is_some_and(|status| interest.ready(status).is_some())
-        };
-        self.0.get(&epoll).is_none_or(|epoll| epoll.interests.iter().any(is_one))
+        self.0.get(&epoll).is_none_or(|epoll| {
+            epoll.candidates.iter().any(|fd| {
+                let known = epoll.interests.get(fd).zip(status(*fd));
+                known.is_some_and(|(interest, status)| interest.ready(status).is_some())
+            })
+        })
     }
 
     /// Tells up to so many events, those first whose turn is next; the descriptors that were told.
@@ -268,20 +311,27 @@ impl Epolls {
         status: impl Fn(c_int) -> Option<Status>,
     ) -> Vec<(c_int, Control)> {
         let Some(epoll) = self.0.get_mut(&epoll) else { return vec![] };
-        let last = epoll.last;
-        let mut order: Vec<c_int> = epoll.interests.keys().copied().collect();
-        order.sort_by_key(|fd| (*fd <= last, *fd));
+        let (after, before) = ((Excluded(epoll.last), Unbounded), ..=epoll.last);
+        let order = epoll.candidates.range(after).chain(epoll.candidates.range(before));
+        let order: Vec<c_int> = order.copied().collect();
         let mut told = vec![];
         for fd in order {
             if told.len() == most {
                 break;
             }
             let Some(interest) = epoll.interests.get_mut(&fd) else { continue };
-            let Some(status) = status(fd) else { continue };
-            if let Some(events) = interest.ready(status) {
+            let events = status(fd).and_then(|status| {
+                interest.lacked_room = !status.is_writable;
+                let events = interest.ready(status)?;
                 interest.told(status);
+                Some(events)
+            });
+            if let Some(events) = events {
                 epoll.last = fd;
                 told.push((fd, Control { events, data: interest.data }));
+            } else if !table::is_datagrams(fd) {
+                // It is one again when something comes. Of datagrams that is not told.
+                epoll.candidates.remove(&fd);
             }
         }
         told
@@ -301,6 +351,7 @@ impl Epolls {
                 && let Some(interest) = epoll.as_mut().and_then(|one| one.interests.get_mut(&fd))
             {
                 interest.by_kernel |= found.events;
+                let _ = epoll.as_mut().map(|one| one.candidates.insert(fd));
             }
             !is_bell && fd.is_none()
         });

@@ -7,6 +7,7 @@
 //! that are opened, written and closed for it are the kernel's, no handler of a signal runs, and
 //! errno, cancellation and the mask of signals are kept by the trace's core.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -169,11 +170,19 @@ impl Recorded {
 pub(crate) struct Recorder {
     /// Connections of the engines before it.
     before: u64,
+    /// Those of which something came, and whether data did, until they are taken. Each may be there
+    /// several times.
+    came: RefCell<Vec<(Id, bool)>>,
 }
 
 impl Recorder {
     pub(crate) fn new() -> Recorder {
-        Recorder { before: LAST.load(Ordering::Relaxed) }
+        Recorder { before: LAST.load(Ordering::Relaxed), came: RefCell::default() }
+    }
+
+    /// Takes the connections of which something came since the last time.
+    pub(crate) fn take_came(&self, each: impl FnMut((Id, bool))) {
+        self.came.borrow_mut().drain(..).for_each(each);
     }
 
     /// A connection was taken over, as `outline` has it.
@@ -232,6 +241,10 @@ impl Observe for Recorder {
     }
 
     fn received(&mut self, id: Id, segment: &Segment<'_>) {
+        let (came, each) = (self.came.get_mut(), (id, !segment.payload.is_empty()));
+        if came.last() != Some(&each) {
+            came.push(each);
+        }
         event!(
             "stack",
             "segment_received",

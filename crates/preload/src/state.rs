@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod readiness;
+mod settings;
 
 pub(crate) use datagrams::Received;
 
@@ -81,6 +82,8 @@ pub(crate) struct State {
     engine: Option<Engine<Recorder>>,
     /// By descriptor.
     slots: Vec<Option<Slot>>,
+    /// The descriptors of connections, by [`Id::place`].
+    descriptors: Vec<c_int>,
     count: usize,
     pub(crate) sleepers: Sleepers,
     /// Turns so far.
@@ -105,6 +108,7 @@ impl State {
         State {
             engine: None,
             slots: vec![],
+            descriptors: vec![],
             count: 0,
             sleepers: Sleepers::new(),
             turns: 0,
@@ -184,8 +188,9 @@ impl State {
         if is_udp {
             return self.take_datagrams(fd, start);
         }
+        let config = descriptor::config(fd, self.count);
         let engine = self.engine()?;
-        let id = match engine.take(descriptor::borrow(fd), descriptor::config(fd)) {
+        let id = match engine.take(descriptor::borrow(fd), config) {
             Ok(id) => id,
             Err(EngineError::Refused(why)) => return Err(why),
             Err(error) => {
@@ -220,6 +225,11 @@ impl State {
         let place = usize::try_from(fd).map_err(|_| "no descriptor")?;
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, || None);
+        }
+        if let Of::Stream(id) = of {
+            let most = self.descriptors.len().max(id.place() + 1);
+            self.descriptors.resize(most, -1);
+            self.descriptors[id.place()] = fd;
         }
         let is_nonblocking = descriptor::is_nonblocking(fd);
         let (timeouts, bytes) = ([None; 2], [0; 2]);
@@ -265,11 +275,17 @@ impl State {
         let Some(engine) = &mut self.engine else { return };
         self.turns += 1;
         let done = engine.turn();
+        let (epolls, descriptors) = (&mut self.epolls, &self.descriptors);
+        // That of another that is there by now does no harm.
+        engine.observer().take_came(|(id, has_data)| {
+            let fd = descriptors.get(id.place());
+            fd.into_iter().for_each(|fd| epolls.came(*fd, has_data));
+        });
         for Returned { id, end, counts } in engine.take_returned() {
-            let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id() == Some(id));
-            if let Some(place) = self.slots.iter().position(of) {
+            let fd = self.descriptors.get(id.place()).copied().unwrap_or(-1);
+            if self.slot(fd).is_some_and(|slot| slot.id() == Some(id)) {
                 let why = end.map_or("the connection came back".into(), |end: End| end.to_string());
-                self.forget(place as c_int, &why, counts);
+                self.forget(fd, &why, counts);
             }
         }
         if let Err(error) = done {
@@ -319,6 +335,7 @@ impl State {
             slot.bytes[1] += count as u64;
             if count < part.len() {
                 slot.was_full = true;
+                self.epolls.lacks_room(fd);
                 break;
             }
         }
@@ -349,33 +366,6 @@ impl State {
         let slot = self.slot(fd)?;
         let most = slot.timeouts[usize::from(writes)];
         Some(if slot.is_nonblocking { Patience::AtOnce } else { Patience::Waits(most) })
-    }
-
-    /// O_NONBLOCK was set or not.
-    pub(crate) fn read_flags(&mut self, fd: c_int) {
-        let is_nonblocking = descriptor::is_nonblocking(fd);
-        if let Some(slot) = self.slot(fd) {
-            slot.is_nonblocking = is_nonblocking;
-        }
-    }
-
-    /// SO_RCVTIMEO or SO_SNDTIMEO was set.
-    pub(crate) fn read_timeouts(&mut self, fd: c_int) {
-        let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
-        if let Some(slot) = self.slot(fd) {
-            slot.timeouts = timeouts.map(|name| descriptor::timeout(fd, name));
-        }
-    }
-
-    /// TCP_NODELAY was set or not.
-    pub(crate) fn read_no_delay(&mut self, fd: c_int) {
-        let is_set = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Some(0);
-        if let Some(id) = self.slot(fd).and_then(|slot| slot.id())
-            && let Some(engine) = &mut self.engine
-        {
-            engine.set_no_delay(id, is_set);
-            self.turn();
-        }
     }
 
     /// The connection of a descriptor. None: the kernel has it.

@@ -76,7 +76,7 @@ impl Program {
     pub(crate) fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
         let refused = |why: &str| Err(MachineError::Refused(why.to_owned()));
         let done = match request {
-            Request::Begin | Request::Status => refused("it has devices already"),
+            Request::Begin { .. } | Request::Status => refused("it has devices already"),
             Request::Take { send, receive } => self.take(files, send, receive),
             Request::TakeDatagrams => self.take_datagrams(files),
             Request::GiveBack { connection, closing: _ } if self.datagrams.has(connection) => {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use loopscope_engine::wire::{Answer, Request};
+use loopscope_engine::wire::{Answer, Request, VERSION};
 use loopscope_unix_lines::{accept, bind, connect, is_file, receive, send};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::getsockopt;
@@ -140,9 +140,13 @@ fn refuse(stream: &UnixStream, why: String) {
 fn begins(stream: &UnixStream, programs: &Programs) -> io::Result<bool> {
     stream.set_read_timeout(Some(PATIENCE))?;
     match receive(stream)? {
-        Some((Request::Begin, _)) => {
+        Some((Request::Begin { version: VERSION }, _)) => {
             stream.set_read_timeout(None)?;
             return Ok(true);
+        }
+        Some((Request::Begin { version }, _)) => {
+            let why = format!("it speaks version {VERSION}, the program's library {version}");
+            refuse(stream, format!("{why}: both have to be of one installation"));
         }
         Some((Request::Status, _)) => send(stream, &status(programs), &[])?,
         Some(_) => refuse(stream, "it has to ask for devices first".into()),

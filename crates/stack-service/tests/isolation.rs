@@ -285,7 +285,7 @@ fn ends_with_the_socket_that_closes() {
 /// Stores that the connection has sent much since it was taken over.
 fn go_far(memory: &File) {
     // Behind the word that says which outline is valid.
-    const AT: u64 = 8;
+    const AT: u64 = 64;
     let mut bytes = [0; 8 * Outline::WORDS];
     memory.read_exact_at(&mut bytes, AT).unwrap();
     let word = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap());

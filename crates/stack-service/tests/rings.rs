@@ -8,16 +8,18 @@ mod world;
 
 use std::net::UdpSocket;
 use std::num::NonZero;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hostile::Hostile;
 use loopscope_engine::Engine;
-use loopscope_engine::wire::{Counts, Request};
+use loopscope_engine::wire::{Answer, Counts, Request, VERSION};
 use loopscope_frames::packets::{Packets, Summed};
 use loopscope_stack::datagram;
 use loopscope_stack::packet::Checksums;
 use loopscope_stack_service::status;
+use loopscope_unix_lines::{receive, send};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
 use nix::unistd::{SysconfVar, geteuid, sysconf};
@@ -63,6 +65,23 @@ fn reader(program: &Hostile) -> &'static AtomicUsize {
     unsafe {
         mmap(None, length, both, MapFlags::MAP_SHARED, &program.ring, 0).unwrap().cast().as_ref()
     }
+}
+
+#[test]
+fn a_library_of_another_version_is_refused() {
+    as_root(|| {
+        network();
+        let serving = Serving::start();
+        for version in [0, VERSION + 1] {
+            let stream = UnixStream::connect(serving.at()).unwrap();
+            send(&stream, &Request::Begin { version }, &[]).unwrap();
+            let (answer, files) = receive::<Answer>(&stream).unwrap().unwrap();
+            assert!(files.is_empty());
+            let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+            assert!(why.contains(&format!("the program's library {version}")), "{why}");
+        }
+        assert_eq!(status(serving.at()).unwrap().0, 0);
+    });
 }
 
 #[test]

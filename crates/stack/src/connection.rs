@@ -79,7 +79,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    fn value(&self, now: Duration) -> u32 {
+    pub(crate) fn value(&self, now: Duration) -> u32 {
         self.zero.wrapping_add(now.as_millis() as u32)
     }
 }
@@ -133,10 +133,11 @@ impl Connection {
     /// Takes a connection over. What `state` says was sent is taken as sent now.
     pub fn new(state: State, config: Config, now: Duration) -> Connection {
         let outline = Outline::of(&state);
-        let mut queue = Ring::new(config.send_buffer.max(state.queued.len()).max(1));
+        let mut queue =
+            Ring::new(config.send_buffer.max(state.queued.len()).max(1), outline.send_origin);
         queue.store(outline.unacknowledged, &state.queued);
         let room = outline.edge.since(outline.read);
-        let mut came = Ring::new(config.receive_buffer.max(room).max(1));
+        let mut came = Ring::new(config.receive_buffer.max(room).max(1), outline.receive_origin);
         came.store(outline.read, &state.unread);
         Connection::of(&outline, config, now, queue, came)
     }
@@ -150,7 +151,8 @@ impl Connection {
         send: Box<dyn Memory>,
         receive: Box<dyn Memory>,
     ) -> Option<Connection> {
-        let (queue, came) = (Ring::of(send), Ring::of(receive));
+        let queue = Ring::of(send, outline.send_origin);
+        let came = Ring::of(receive, outline.receive_origin);
         let fits = outline.fits(queue.capacity(), came.capacity());
         fits.then(|| Connection::of(outline, config, now, queue, came))
     }
@@ -213,39 +215,6 @@ impl Connection {
         connection
     }
 
-    /// The connection as the kernel is to go on with it. What came beyond a gap is left out: the
-    /// other end sends it again.
-    pub fn into_state(self, now: Duration) -> State {
-        let outline = self.outline(now);
-        let mut queued = vec![0; self.unacknowledged()];
-        self.queue.copy_out(self.acknowledged, &mut queued);
-        outline.into_state(queued, self.incoming.into_unread())
-    }
-
-    /// The same without the bytes.
-    pub fn outline(&self, now: Duration) -> Outline {
-        Outline {
-            unacknowledged: self.acknowledged,
-            next: self.next,
-            written: self.written,
-            read: self.incoming.begin(),
-            expected: self.incoming.next(),
-            edge: self.incoming.edge(),
-            peer_window: self.peer_edge.since(self.acknowledged),
-            segment: self.segment,
-            scale: self.scale,
-            peer_scale: self.peer_scale,
-            selective: self.selective,
-            ecn: self.notification.is_agreed(),
-            round_trip: self.trips.known(),
-            timestamps: self.stamps.as_ref().map(|stamps| Clocks {
-                now: stamps.value(now),
-                recent: stamps.recent,
-                newest: stamps.newest,
-            }),
-        }
-    }
-
     /// Why no more data are transferred here, if that is so.
     pub fn end(&self) -> Option<End> {
         self.end
@@ -302,6 +271,9 @@ impl Connection {
 
     /// Takes as many bytes as there is room for; their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
+        if self.acknowledged == self.written {
+            self.queue.begin(self.written);
+        }
         let count = bytes.len().min(self.writable());
         self.queue.store(self.written, &bytes[..count]);
         self.written = self.written + count;

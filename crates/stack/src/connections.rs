@@ -1,7 +1,6 @@
 //! The connections of a program: which of them a packet is for, has something to send, or waits.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
@@ -22,6 +21,11 @@ impl Id {
     /// Its number, from 1 on, in the order in which connections were added.
     pub fn number(self) -> u64 {
         self.generation
+    }
+
+    /// Its place among the connections. Once it is removed, another may have that.
+    pub fn place(self) -> usize {
+        self.place
     }
 }
 
@@ -69,8 +73,9 @@ pub struct Connections<T = ()> {
     touched: Vec<Id>,
     /// Those that have ended, until the user has asked.
     ended: Vec<Id>,
-    /// When to look at which; one entry for each connection that waits, and some that are outdated.
-    looks: BinaryHeap<Reverse<(Duration, Id)>>,
+    /// When to look at which: each connection that waits, and some that have been removed or looked
+    /// at.
+    looks: BTreeMap<Duration, Vec<Id>>,
 }
 
 impl<T> Default for Connections<T> {
@@ -82,7 +87,7 @@ impl<T> Default for Connections<T> {
             generation: 0,
             touched: vec![],
             ended: vec![],
-            looks: BinaryHeap::new(),
+            looks: BTreeMap::new(),
         }
     }
 }
@@ -180,7 +185,7 @@ impl<T> Connections<T> {
             if connection.end().is_some() {
                 self.ended.push(id);
             }
-            self.wait(id);
+            self.wait(id, now);
         }
         // It keeps its room.
         self.touched = touched;
@@ -194,24 +199,24 @@ impl<T> Connections<T> {
 
     /// When [`Connections::wake`] is to be called, if nothing happens before. It may be too early.
     pub fn deadline(&self) -> Option<Duration> {
-        self.looks.peek().map(|Reverse((at, _))| *at)
+        self.looks.keys().next().copied()
     }
 
     /// Has the connections do what is due, and hands the timers that have expired to `expired`.
     /// [`Connections::send`] comes after it.
     pub fn wake(&mut self, now: Duration, mut expired: impl FnMut(Id, Timer)) {
-        while let Some(&Reverse((at, id))) = self.looks.peek() {
-            if at > now {
-                break;
-            }
-            self.looks.pop();
-            let Some(held) = self.find(id).filter(|held| held.looks == Some(at)) else { continue };
-            held.looks = None;
-            if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
-                held.connection.wake(now).iter().for_each(|timer| expired(id, timer));
-                self.touch(id);
-            } else {
-                self.wait(id);
+        while let Some(first) = self.looks.first_entry().filter(|first| *first.key() <= now) {
+            let (at, ids) = first.remove_entry();
+            for id in ids {
+                let found = self.find(id).filter(|held| held.looks == Some(at));
+                let Some(held) = found else { continue };
+                held.looks = None;
+                if held.connection.deadline().is_some_and(|deadline| deadline <= now) {
+                    held.connection.wake(now).iter().for_each(|timer| expired(id, timer));
+                    self.touch(id);
+                } else {
+                    self.wait(id, now);
+                }
             }
         }
     }
@@ -231,12 +236,48 @@ impl<T> Connections<T> {
 
     /// Sees to it that a connection is looked at when its deadline comes. A deadline that has become
     /// later, which each segment does, leaves the earlier look as it is.
-    fn wait(&mut self, id: Id) {
+    fn wait(&mut self, id: Id, now: Duration) {
         let Some(held) = self.find(id) else { return };
         let Some(deadline) = held.connection.deadline() else { return };
         if held.looks.is_none_or(|at| deadline < at) {
-            held.looks = Some(deadline);
-            self.looks.push(Reverse((deadline, id)));
+            let at = look_before(deadline, now);
+            held.looks = Some(at);
+            self.looks.entry(at).or_default().push(id);
         }
+    }
+}
+
+/// Shorter waits end at the deadline itself.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// When to look at a connection first: a little before a deadline that is far away, and then again. So
+/// thousands of connections, most of whose deadlines become later before they come, share few
+/// instants.
+fn look_before(deadline: Duration, now: Duration) -> Duration {
+    let left = deadline.saturating_sub(now);
+    if left < SHORT {
+        return deadline;
+    }
+    let step = 1 << (left.as_nanos() as u64 / 64).ilog2();
+    let at = deadline.as_nanos() as u64;
+    Duration::from_nanos(at - at % step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_share_few_instants_which_are_shortly_before_them() {
+        let now = Duration::from_millis(123_456);
+        let mut all = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            let deadline = now + Duration::from_micros(20 * number);
+            let at = look_before(deadline, now);
+            assert!(now <= at && at <= deadline && deadline - at <= (deadline - now) / 64);
+            assert!(deadline - now >= SHORT || at == deadline);
+            all.insert(at);
+        }
+        assert!(all.len() < 800, "{}", all.len());
     }
 }

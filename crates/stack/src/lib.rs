@@ -36,6 +36,7 @@ mod place;
 mod receive;
 mod ring;
 mod round_trip;
+mod saved;
 mod segment;
 mod state;
 mod timers;

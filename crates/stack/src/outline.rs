@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::place::Place;
 use crate::state::{Clocks, State};
 
-/// A [`State`] whose bytes are elsewhere: in two rings, one for each stream, in which a byte is at its
-/// place modulo the ring's length.
+/// A [`State`] whose bytes are elsewhere: in two rings, one for each stream ([`in_ring`]).
+///
+/// A byte that the other end has acknowledged may have another in its place by now. If it is sent
+/// again, the other end knows it and does not look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// SND.UNA: the first byte that the other end has not acknowledged.
@@ -17,12 +19,16 @@ pub struct Outline {
     pub next: Place,
     /// The end of what the program has written.
     pub written: Place,
+    /// The place of a byte that would be first in the ring of what is sent.
+    pub send_origin: Place,
     /// The first byte that the program has not read.
     pub read: Place,
     /// RCV.NXT: the first byte that has not come.
     pub expected: Place,
     /// The first byte that the other end was told it must not send.
     pub edge: Place,
+    /// The place of a byte that would be first in the ring of what comes.
+    pub receive_origin: Place,
     /// [`State::peer_window`].
     pub peer_window: usize,
     /// [`State::segment`].
@@ -55,19 +61,22 @@ const NEWEST: u64 = 32;
 
 impl Outline {
     /// Words that it becomes.
-    pub const WORDS: usize = 14;
+    pub const WORDS: usize = 16;
 
     /// That of a connection as it was taken over.
     pub fn of(state: &State) -> Outline {
         let unacknowledged = Place::first(state.unacknowledged);
         let expected = Place::first(state.expected);
+        let read = expected.back(state.unread.len());
         Outline {
             unacknowledged,
             next: unacknowledged + state.sent.min(state.queued.len()),
             written: unacknowledged + state.queued.len(),
-            read: expected.back(state.unread.len()),
+            send_origin: unacknowledged,
+            read,
             expected,
             edge: expected + state.window,
+            receive_origin: read,
             peer_window: state.peer_window,
             segment: state.segment,
             scale: state.scale,
@@ -144,6 +153,8 @@ impl Outline {
             self.read.number(),
             self.expected.number(),
             self.edge.number(),
+            self.send_origin.number(),
+            self.receive_origin.number(),
             self.peer_window as u64,
             self.segment as u64,
             u64::from(self.scale) | u64::from(self.peer_scale) << 8,
@@ -157,7 +168,9 @@ impl Outline {
 
     /// That of [`Outline::to_words`]. What is not true of a connection shows in [`Outline::fits`].
     pub fn from_words(words: &[u64; Outline::WORDS]) -> Outline {
-        let [unacknowledged, next, written, read, expected, edge, ..] = words.map(Place::of_number);
+        let places = words.map(Place::of_number);
+        let [unacknowledged, next, written, read, expected, edge, ..] = places;
+        let [_, _, _, _, _, _, send_origin, receive_origin, ..] = places;
         let [.., peer_window, segment, scales, flags, trip, variation, now, stamps] = *words;
         let has = |flag: u64| flags & flag != 0;
         let nanos = Duration::from_nanos;
@@ -165,9 +178,11 @@ impl Outline {
             unacknowledged,
             next,
             written,
+            send_origin,
             read,
             expected,
             edge,
+            receive_origin,
             peer_window: peer_window as usize,
             segment: segment as usize,
             scale: scales as u8,
@@ -184,10 +199,10 @@ impl Outline {
     }
 }
 
-/// Where the bytes at places are in a ring of so many bytes, in two pieces, the second of which may be
-/// empty. They must not be more than these.
-pub fn in_ring(places: Range<Place>, capacity: usize) -> [Range<usize>; 2] {
-    let begin = places.start.in_ring(capacity);
+/// Where the bytes at places are in a ring of so many bytes, whose first one is at `origin`, in two
+/// pieces, the second of which may be empty. They must not be more than these.
+pub fn in_ring(places: Range<Place>, origin: Place, capacity: usize) -> [Range<usize>; 2] {
+    let begin = places.start.in_ring(origin, capacity);
     let count = places.end.since(places.start);
     let first = count.min(capacity - begin);
     [begin..begin + first, 0..count - first]
@@ -246,7 +261,8 @@ mod tests {
             wrong[word] = value;
             assert!(!Outline::from_words(&wrong).fits(10, 4005), "word {word}");
         }
-        for word in 0..9 {
+        // The rings may begin anywhere.
+        for word in (0..6).chain(8..11) {
             let mut wrong = words;
             wrong[word] = u64::MAX;
             assert!(!Outline::from_words(&wrong).fits(10, 4005), "word {word}");
@@ -257,11 +273,14 @@ mod tests {
     fn the_pieces_of_a_ring_are_all_its_bytes() {
         let first = Place::first(Seq(0));
         for (begin, count) in [(0, 8), (3, 5), (3, 8), (7, 2), (8, 0)] {
-            let [one, other] = in_ring(first + begin..first + begin + count, 8);
-            let found: Vec<usize> = one.chain(other).collect();
-            let expected: Vec<usize> =
-                (begin..begin + count).map(|at| (first + at).in_ring(8)).collect();
-            assert_eq!(found, expected);
+            for origin in 0..=begin {
+                let places = first + begin..first + begin + count;
+                let [one, other] = in_ring(places, first + origin, 8);
+                let found: Vec<usize> = one.chain(other).collect();
+                let expected: Vec<usize> =
+                    (begin..begin + count).map(|at| (at - origin) % 8).collect();
+                assert_eq!(found, expected);
+            }
         }
     }
 }

@@ -50,9 +50,9 @@ impl Place {
         Place(number)
     }
 
-    /// Index of the byte in a ring of so many bytes.
-    pub(crate) fn in_ring(self, capacity: usize) -> usize {
-        (self.0 % capacity as u64) as usize
+    /// Index of the byte in a ring of so many bytes, whose first one is at `origin`.
+    pub(crate) fn in_ring(self, origin: Place, capacity: usize) -> usize {
+        (self.0.wrapping_sub(origin.0) % capacity as u64) as usize
     }
 }
 

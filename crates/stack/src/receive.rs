@@ -70,6 +70,11 @@ impl Incoming {
         self.edge
     }
 
+    /// [`Ring::origin`].
+    pub(crate) fn origin(&self) -> Place {
+        self.ring.origin()
+    }
+
     /// Bytes that the program can read.
     pub(crate) fn readable(&self) -> usize {
         self.next.since(self.read)
@@ -133,6 +138,9 @@ impl Incoming {
         }
         let from = inside.start.since(begin);
         let data = &payload[from..from + inside.end.since(inside.start)];
+        if !had_gap && self.read == self.next {
+            self.ring.begin(self.next);
+        }
         self.ring.store(inside.start, data);
         came.known = self.twice.as_ref().is_some_and(|twice| *twice == whole);
         if self.ahead.front().is_some_and(|first| first.start <= self.next) {
@@ -240,7 +248,7 @@ mod tests {
 
     fn incoming(capacity: usize) -> (Place, Incoming) {
         let first = Place::first(Seq(u32::MAX - 10));
-        (first, Incoming::new(first, first, first + capacity, Ring::new(capacity)))
+        (first, Incoming::new(first, first, first + capacity, Ring::new(capacity, first)))
     }
 
     #[test]

@@ -20,16 +20,29 @@ impl Memory for Vec<u8> {}
 pub(crate) struct Ring {
     memory: Box<dyn Memory>,
     capacity: usize,
+    /// The place of its first byte.
+    origin: Place,
 }
 
 impl Ring {
-    pub(crate) fn new(capacity: usize) -> Ring {
-        Ring::of(Box::new(vec![0; capacity]))
+    pub(crate) fn new(capacity: usize, origin: Place) -> Ring {
+        Ring::of(Box::new(vec![0; capacity]), origin)
     }
 
     /// In memory that is there, and may have bytes of the stream already.
-    pub(crate) fn of(memory: Box<dyn Memory>) -> Ring {
-        Ring { capacity: (*memory).as_ref().len(), memory }
+    pub(crate) fn of(memory: Box<dyn Memory>, origin: Place) -> Ring {
+        Ring { capacity: (*memory).as_ref().len(), memory, origin }
+    }
+
+    /// The place of its first byte.
+    pub(crate) fn origin(&self) -> Place {
+        self.origin
+    }
+
+    /// Nothing in it is needed, and what is stored next is at `at`: it comes to the beginning. So a
+    /// stream of short messages uses few pages of memory, again and again.
+    pub(crate) fn begin(&mut self, at: Place) {
+        self.origin = at;
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -38,7 +51,7 @@ impl Ring {
 
     /// Stores bytes from a place on. They must not be more than the capacity.
     pub(crate) fn store(&mut self, at: Place, bytes: &[u8]) {
-        let [one, other] = in_ring(at..at + bytes.len(), self.capacity);
+        let [one, other] = in_ring(at..at + bytes.len(), self.origin, self.capacity);
         let (first, second) = bytes.split_at(one.len());
         self.memory.stores(one.start);
         let memory = (*self.memory).as_mut();
@@ -48,7 +61,7 @@ impl Ring {
 
     /// The bytes at places, in two pieces, the second of which may be empty.
     pub(crate) fn pieces(&self, places: Range<Place>) -> (&[u8], &[u8]) {
-        let [one, other] = in_ring(places, self.capacity);
+        let [one, other] = in_ring(places, self.origin, self.capacity);
         let memory = (*self.memory).as_ref();
         (&memory[one], &memory[other])
     }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use loopscope_engine::wire::{Answer, Request};
+use loopscope_engine::wire::{Answer, Request, VERSION};
 use loopscope_frames::Inlet;
 use loopscope_unix_lines::{receive, send};
 
@@ -23,7 +23,7 @@ pub struct Hostile {
 impl Hostile {
     pub fn connect(serving: &Serving) -> Hostile {
         let stream = UnixStream::connect(serving.at()).unwrap();
-        send(&stream, &Request::Begin, &[]).unwrap();
+        send(&stream, &Request::Begin { version: VERSION }, &[]).unwrap();
         let (answer, files) = receive(&stream).unwrap().unwrap();
         let Answer::Welcome { inlet, ring: size } = answer else { panic!("{answer:?}") };
         let [ring, tap]: [OwnedFd; 2] = files.try_into().unwrap();

@@ -4,3 +4,4 @@ mod conformance;
 mod connections;
 mod hostile;
 mod network;
+mod rings;

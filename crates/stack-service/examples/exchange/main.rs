@@ -1,5 +1,5 @@
-//! Times exchanges over a TCP connection between two network namespaces, by the kernel and by the
-//! stack; prints one JSON object. Needs root.
+//! Times exchanges between two network namespaces, by the kernel and by the stack; prints one JSON
+//! object. Needs root.
 //!
 //! `exchange KIND ROUND_TRIPS` has 64 bytes go back and forth, `exchange KIND-bulk MEGABYTES` sends
 //! a stream one way. KIND: `blocking` (the kernel's sockets, which sleep), `spinning` (the kernel's,
@@ -8,22 +8,31 @@
 //! `unmodified-spin` and `unmodified-block`: the program of `blocking`, at both ends under the
 //! library of crates/preload, which waits so. That has to be built before. `udp-` before `blocking`
 //! and the unmodified ones has the 64 bytes go as datagrams of UDP.
+//!
+//! `exchange many KIND CONNECTIONS SECONDS` has 64 requests of 64 bytes on their way over so many
+//! connections. KIND: `kernel`, or `unmodified` as above.
+//!
+//! `exchange others KIND COUNT [OBJECT]` has COUNT datagrams of 64 bytes, and then a stream of COUNT
+//! KiB, go by the kernel, while something looks at each packet. KIND: `none`; `service`, which has
+//! another connection on the device; or `xdp`, the program in that section of the file OBJECT.
+
+mod many;
+mod others;
+mod wire;
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use loopscope_engine::Engine;
 use loopscope_stack::{Config, Id};
-use loopscope_stack_service::Service;
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+
+use crate::wire::{ends, enter, program_under, serve, temporary};
 
 const MESSAGE: usize = 64;
 /// Round trips before any is timed.
@@ -93,23 +102,6 @@ fn datagrams(is_client: bool) -> UdpSocket {
     let socket = UdpSocket::bind(own).expect("the address is there");
     socket.connect(other).expect("there is a way to it");
     socket
-}
-
-/// Starts a service in the network namespace of this thread; where it listens.
-fn serve(name: &str) -> PathBuf {
-    let path = temporary(name);
-    let service = Service::listen(&path, None).expect("a service can be there (as root)");
-    let (until, end) = nix::unistd::pipe().expect("there are descriptors");
-    std::thread::spawn(move || {
-        // It serves until the process ends.
-        let _end = end;
-        service.serve(until, |why| eprintln!("{why}")).expect("it serves");
-    });
-    path
-}
-
-fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("exchange-{}-{name}", std::process::id()))
 }
 
 fn or_none(result: std::io::Result<usize>) -> usize {
@@ -184,19 +176,13 @@ impl Exchange {
     /// connects, or once it can be connected to.
     fn run_program(self, receive: &str, name: &str, is_ready: impl Fn()) -> Measured {
         let (path, explained) = (serve(name), temporary(&format!("{name}-explained")));
-        let program = std::env::current_exe().expect("it is there");
-        let library = program.ancestors().nth(2).expect("a folder").join(LIBRARY);
-        assert!(library.exists(), "build loopscope-preload: there is no {}", library.display());
         if self.is_client {
             is_ready();
         }
-        let mut child = Command::new(program)
+        let mut child = program_under(&path, receive)
             .args([if self.is_client { CLIENT } else { SERVER_END }, &self.count.to_string()])
             .args(self.is_bulk.then_some(BULK))
             .args(self.is_udp.then_some(UDP))
-            .env("LD_PRELOAD", library)
-            .env("LOOPSCOPE_STACK", &path)
-            .env("LOOPSCOPE_STACK_RECEIVE", receive)
             .env("LOOPSCOPE_STACK_EXPLAIN", &explained)
             .stdout(Stdio::piped())
             .spawn()
@@ -256,7 +242,6 @@ impl Measured {
     }
 }
 
-const LIBRARY: &str = "libloopscope_preload.so";
 /// The first argument of a program at one end of `unmodified`.
 const CLIENT: &str = "as-client";
 const SERVER_END: &str = "as-server";
@@ -264,19 +249,6 @@ const READY: &str = "ready";
 /// What follows the count.
 const BULK: &str = "bulk";
 const UDP: &str = "udp";
-
-fn namespace() -> OwnedFd {
-    std::fs::File::open("/proc/thread-self/ns/net").expect("a thread has one").into()
-}
-
-/// Makes the network namespace of one end.
-fn make_namespace() -> OwnedFd {
-    let make = || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace can be made (as root)");
-        namespace()
-    };
-    std::thread::spawn(make).join().expect("it was made")
-}
 
 /// Takes part in an exchange as `kind` has it, on a processor and in a namespace of its own.
 fn start(
@@ -287,10 +259,7 @@ fn start(
     barrier: Arc<Barrier>,
 ) -> JoinHandle<Measured> {
     std::thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).expect("it is there");
-        let mut processor = CpuSet::new();
-        processor.set(exchange.is_client.into()).expect("it is small");
-        sched_setaffinity(Pid::from_raw(0), &processor).expect("there are two processors");
+        enter(namespace, exchange.is_client.into());
         if let Some(receive) = kind.strip_prefix("unmodified") {
             let receive = receive.strip_prefix('-').unwrap_or("adaptive");
             return exchange.run_program(receive, name, || _ = barrier.wait());
@@ -333,15 +302,21 @@ fn start(
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if many::run(&words) {
+        return;
+    }
+    if let ["others", kind, count, object @ ..] = &words[..] {
+        return others::measure(kind, count.parse().expect("a count"), object);
+    }
     let [kind, count, rest @ ..] = &words[..] else { panic!("exchange KIND COUNT") };
     let count = count.parse().expect("a count");
-    if [CLIENT, SERVER_END].contains(&&kind[..]) {
-        let has = |word: &str| rest.iter().any(|each| each == word);
-        let (is_bulk, is_udp, is_client) = (has(BULK), has(UDP), kind == CLIENT);
+    if [CLIENT, SERVER_END].contains(kind) {
+        let has = |word: &str| rest.contains(&word);
+        let (is_bulk, is_udp, is_client) = (has(BULK), has(UDP), *kind == CLIENT);
         return Exchange { count, is_bulk, is_udp, is_client }.as_program();
     }
-    let (kind, is_bulk) =
-        kind.strip_suffix("-bulk").map_or((&kind[..], false), |kind| (kind, true));
+    let (kind, is_bulk) = kind.strip_suffix("-bulk").map_or((*kind, false), |kind| (kind, true));
     let (kind, is_udp) = kind.strip_prefix("udp-").map_or((kind, false), |kind| (kind, true));
     let kinds = [
         "blocking",
@@ -357,8 +332,7 @@ fn main() {
         false => true,
     };
     assert!(is_known && kinds.contains(&kind), "no kind is called {kind}");
-    let namespaces = [make_namespace(), make_namespace()];
-    connect(&namespaces, kind == "unsegmented");
+    let namespaces = ends(kind == "unsegmented");
     let barrier = Arc::new(Barrier::new(2));
     let ends = [(false, "here"), (true, "there")];
     let threads = namespaces.into_iter().zip(ends).map(|(namespace, (is_client, name))| {
@@ -373,44 +347,6 @@ fn main() {
         .try_into()
         .unwrap_or_else(|_| unreachable!("there are two"));
     report(is_bulk, count, &server, &client);
-}
-
-/// Runs `ip` with these words.
-fn ip(words: &str) {
-    run("ip", words);
-}
-
-/// Runs a program with these words.
-fn run(program: &str, words: &str) {
-    let done = Command::new(program).args(words.split(' ')).output().expect("it runs");
-    assert!(done.status.success(), "{program} {words}: {done:?}");
-}
-
-/// Makes the devices between two namespaces.
-fn connect(namespaces: &[OwnedFd; 2], is_unsegmented: bool) {
-    let within = |namespace: &OwnedFd, act: &(dyn Fn() + Sync)| {
-        std::thread::scope(|scope| {
-            let act = || {
-                setns(namespace, CloneFlags::CLONE_NEWNET).expect("it is there");
-                act();
-            };
-            scope.spawn(act).join().expect("it is done");
-        });
-    };
-    let (pid, there) = (std::process::id(), namespaces[1].as_raw_fd());
-    within(&namespaces[0], &|| {
-        ip(&format!("link add here type veth peer there netns /proc/{pid}/fd/{there}"));
-    });
-    let ends = [("here", "10.0.0.1"), ("there", "10.0.0.2")];
-    for (namespace, (device, address)) in namespaces.iter().zip(ends) {
-        within(namespace, &|| {
-            if is_unsegmented {
-                run("ethtool", &format!("-K {device} tso off gso off gro off"));
-            }
-            ip(&format!("link set {device} up"));
-            ip(&format!("address add {address}/24 dev {device}"));
-        });
-    }
 }
 
 fn report(is_bulk: bool, count: usize, server: &Measured, client: &Measured) {
