@@ -4,15 +4,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use loopscope_stack::{Config, Connection, Memory, Outline, Seq, State};
+use loopscope_stack::{Config, Connection, Memory, Outline, Seq, State, in_ring};
 
 const RING: usize = 10_000;
 
-/// A ring that knows where a byte was stored that is farthest from its beginning.
+/// Where bytes were stored in a ring: last, and farthest from its beginning.
+#[derive(Debug, Default)]
+struct Stores {
+    last: AtomicUsize,
+    farthest: AtomicUsize,
+}
+
+impl Stores {
+    fn last(&self) -> usize {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    fn farthest(&self) -> usize {
+        self.farthest.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 struct Watched {
     bytes: Vec<u8>,
-    farthest: Arc<AtomicUsize>,
+    stores: Arc<Stores>,
 }
 
 impl AsRef<[u8]> for Watched {
@@ -29,12 +45,13 @@ impl AsMut<[u8]> for Watched {
 
 impl Memory for Watched {
     fn stores(&mut self, at: usize) {
-        self.farthest.fetch_max(at, Ordering::Relaxed);
+        self.stores.last.store(at, Ordering::Relaxed);
+        self.stores.farthest.fetch_max(at, Ordering::Relaxed);
     }
 }
 
 /// An end that goes on with a connection in memory that is watched, and where its rings were used.
-fn end(sent: u32, came: u32) -> (Connection, [Arc<AtomicUsize>; 2]) {
+fn end(sent: u32, came: u32) -> (Connection, [Arc<Stores>; 2]) {
     let state = State {
         unacknowledged: Seq(sent),
         queued: vec![],
@@ -51,15 +68,13 @@ fn end(sent: u32, came: u32) -> (Connection, [Arc<AtomicUsize>; 2]) {
         round_trip: None,
         timestamps: None,
     };
-    let farthest: [Arc<AtomicUsize>; 2] = Default::default();
-    let [send, receive] = [0, 1].map(|ring| {
-        let farthest = Arc::clone(&farthest[ring]);
-        Box::new(Watched { bytes: vec![0; RING], farthest })
-    });
+    let stores: [Arc<Stores>; 2] = Default::default();
+    let [send, receive] = [0, 1]
+        .map(|ring| Box::new(Watched { bytes: vec![0; RING], stores: Arc::clone(&stores[ring]) }));
     let config = Config { no_delay: true, ..Config::default() };
     let outline = Outline::of(&state);
     let connection = Connection::resume(&outline, config, Duration::ZERO, send, receive);
-    (connection.expect("it can be so"), farthest)
+    (connection.expect("it can be so"), stores)
 }
 
 /// Has all that is due go to the other end.
@@ -84,14 +99,18 @@ fn a_stream_of_short_messages_uses_the_beginning_of_its_rings_alone() {
                 if is_answer { (&mut other, &mut one) } else { (&mut one, &mut other) };
             assert_eq!(from.write(&message), message.len());
             transfer(now, from, to);
+            let outline = to.outline(now);
+            let places = outline.expected.back(message.len())..outline.expected;
+            let [begin, _] = in_ring(places, outline.receive_origin, RING);
+            let [_, receiving] = if is_answer { &of_one } else { &of_other };
+            assert_eq!(receiving.last(), begin.start, "message {number}");
             let count = to.read(&mut came);
             assert_eq!(came[..count], message, "message {number}");
         }
     }
-    for farthest in of_one.iter().chain(&of_other) {
+    for stores in of_one.iter().chain(&of_other) {
         // A message may be written before the one before it is acknowledged.
-        let farthest = farthest.load(Ordering::Relaxed);
-        assert!(farthest <= 64, "a byte is stored at {farthest}");
+        assert!(stores.farthest() <= 64, "a byte is stored at {}", stores.farthest());
     }
 }
 
@@ -103,7 +122,11 @@ fn a_ring_that_is_never_empty_goes_round() {
     for step in 0..200 {
         let now = Duration::from_micros(10 * step);
         let message: Vec<u8> = (written..written + 700).map(byte).collect();
-        written += one.write(&message);
+        let place = one.outline(now).written;
+        let count = one.write(&message);
+        let [begin, _] = in_ring(place..place + count, one.outline(now).send_origin, RING);
+        assert!(count == 0 || of_one[0].last() == begin.start);
+        written += count;
         transfer(now, &mut one, &mut other);
         // Less than was written: something is left of each.
         let mut came = [0; 690];
@@ -116,5 +139,5 @@ fn a_ring_that_is_never_empty_goes_round() {
         }
     }
     assert!(read > 5 * RING);
-    assert!(of_one[0].load(Ordering::Relaxed) > 0);
+    assert!(of_one[0].farthest() > RING / 2);
 }
