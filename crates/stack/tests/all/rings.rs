@@ -127,6 +127,8 @@ fn a_ring_that_is_never_empty_goes_round() {
         let [begin, _] = in_ring(place..place + count, one.outline(now).send_origin, RING);
         assert!(count == 0 || of_one[0].last() == begin.start);
         written += count;
+        // The one before is acknowledged, but not this one.
+        transfer(now, &mut other, &mut one);
         transfer(now, &mut one, &mut other);
         // Less than was written: something is left of each.
         let mut came = [0; 690];
@@ -134,9 +136,6 @@ fn a_ring_that_is_never_empty_goes_round() {
         let expected: Vec<u8> = (read..read + count).map(byte).collect();
         assert_eq!(came[..count], expected);
         read += count;
-        if step % 2 == 0 {
-            transfer(now, &mut other, &mut one);
-        }
     }
     assert!(read > 5 * RING);
     assert!(of_one[0].farthest() > RING / 2);
