@@ -49,7 +49,7 @@ def many() -> dict[str, Any]:
 
 
 def numbers(descriptors: int) -> list[int]:
-    """Of connections, as far as so many descriptors of a process allow."""
+    """Numbers of connections, as far as so many descriptors of a process allow."""
     if descriptors == resource.RLIM_INFINITY:
         return list(CONNECTIONS)
     most = (descriptors - OTHERS) // 2

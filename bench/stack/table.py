@@ -14,7 +14,7 @@ SPINNING = {"p50_us": 0.8}
 UDP = {"p50_us": 0.2}
 # The stack's Gbit/s by the kernel's without segmentation offload.
 UNSEGMENTED = 1.0
-# Of 10 000 connections: requests a second by the kernel's, where both ends take all of their
+# The rate of requests over 10 000 connections by the kernel's, where both ends take all of their
 # processors.
 MANY = 1.0
 # Datagrams of others: the time by that with an XDP program which passes all.

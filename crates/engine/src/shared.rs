@@ -165,7 +165,7 @@ impl Head {
 /// One of the rings of a connection.
 #[derive(Debug)]
 pub(crate) struct Half {
-    /// Of its first byte: [`Map::start`] need not be looked up for each message.
+    /// Where its first byte is: [`Map::start`] need not be looked up for each message.
     start: NonNull<u8>,
     length: usize,
     ahead: Ahead,

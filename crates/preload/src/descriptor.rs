@@ -65,7 +65,7 @@ pub(crate) fn config(fd: c_int, others: usize) -> Config {
     let seconds = |name| Duration::from_secs(of(name).unsigned_abs().max(1).into());
     let is_kept = integer(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap_or(0) != 0;
     let user_timeout = of(libc::TCP_USER_TIMEOUT);
-    let default = Config::default();
+    let default = Config::default().among(others);
     Config {
         no_delay: of(libc::TCP_NODELAY) != 0,
         keep_alive: is_kept.then(|| KeepAlive {
@@ -77,18 +77,8 @@ pub(crate) fn config(fd: c_int, others: usize) -> Config {
             0 => default.patience,
             time => Duration::from_millis(time.unsigned_abs().into()),
         },
-        send_buffer: buffer(default.send_buffer, others),
-        receive_buffer: buffer(default.receive_buffer, others),
         ..default
     }
-}
-
-/// Bytes of a buffer of a connection where the program has so many others: in time a connection uses
-/// all pages of its own, and those of thousands would take the machine's memory.
-fn buffer(most: usize, others: usize) -> usize {
-    const FEW: usize = 256;
-    const LEAST: usize = 1 << 16;
-    (most / (others + 1).div_ceil(FEW)).max(LEAST.min(most))
 }
 
 /// This end and the other, where the socket is connected.

@@ -26,7 +26,7 @@ use crate::program::Program;
 use crate::spare::Spare;
 use crate::undo::Failed;
 
-/// Programs at once. Each has three devices, a network namespace and 8 MB of memory.
+/// Programs at once. Each has a device and a ring of 8 MB.
 const MOST: usize = 256;
 /// A process that has connected asks for devices within this time.
 const PATIENCE: Duration = Duration::from_secs(10);

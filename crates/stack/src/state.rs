@@ -91,6 +91,22 @@ pub struct KeepAlive {
     pub probes: u32,
 }
 
+impl Config {
+    /// The same for a connection of a program that has so many others, with smaller buffers where they
+    /// are many: in time a connection uses all of its own, and those of thousands would take the
+    /// machine's memory.
+    pub fn among(self, others: usize) -> Config {
+        const FEW: usize = 256;
+        const LEAST: usize = 1 << 16;
+        let smaller = |size: usize| (size / (others + 1).div_ceil(FEW)).max(LEAST.min(size));
+        Config {
+            send_buffer: smaller(self.send_buffer),
+            receive_buffer: smaller(self.receive_buffer),
+            ..self
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -149,4 +165,22 @@ pub struct Counts {
     pub too_big: u64,
     /// Probes for the loss of the last segments (RFC 8985 §7).
     pub tail_probes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_of_many_connections_have_a_bounded_sum() {
+        let of = |others| Config::default().among(others).send_buffer;
+        assert_eq!(
+            [0, 255, 256, 1000, 9999].map(of),
+            [1 << 20, 1 << 20, 1 << 19, 1 << 18, 1 << 16]
+        );
+        let sum: usize = (0..10_000).map(of).sum();
+        assert!(sum < 5 << 28, "{sum}");
+        let small = Config { receive_buffer: 1000, ..Config::default() };
+        assert_eq!(small.among(9999).receive_buffer, 1000);
+    }
 }
