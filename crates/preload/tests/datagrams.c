@@ -475,7 +475,7 @@ static int segments(int fd) {
         size = 2000; /* The kernel asks for one packet each. */
         expect(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
         expect(send(fd, out, 4000, 0) == -1);
-        expect(errno == EMSGSIZE || errno == EINVAL); /* before Linux 6.14 */
+        expect(errno == EMSGSIZE || errno == EINVAL); /* as older kernels say it */
         size = 0;
         expect(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
         warm(fd);
