@@ -43,10 +43,11 @@ pub(crate) fn receive(fd: i32, parts: &mut [IoSliceMut<'_>], how: How, told: &mu
     Outcome::of(attempted, 0)
 }
 
-/// Sends what is in `parts` as a datagram. It does not wait.
-pub(crate) fn send(fd: i32, parts: &[IoSlice<'_>]) -> Outcome {
+/// Sends what is in `parts` as a datagram, or as several. It does not wait.
+pub(crate) fn send(fd: i32, parts: &[IoSlice<'_>], how: How) -> Outcome {
     // Only a handler of a fault can be inside.
-    lock::with(|state| state.send_datagram(fd, parts)).unwrap_or(Outcome::Fails(libc::EINTR))
+    let sent = lock::with(|state| state.send_datagrams(fd, parts, how.segment));
+    sent.unwrap_or(Outcome::Fails(libc::EINTR))
 }
 
 /// Whether an address that a program gives is that of the other end of a socket that the stack has.

@@ -11,6 +11,8 @@ pub(crate) enum Way {
     NoDelay,
     /// The same, and it sets a time-out.
     Timeout,
+    /// The same, and it sets how large the datagrams are that a call becomes (UDP_SEGMENT).
+    Segment,
     /// The connection goes back to the kernel first.
     GiveBack,
 }
@@ -31,6 +33,7 @@ pub(crate) fn setting(level: c_int, name: c_int) -> Way {
 pub(crate) fn setting_datagrams(level: c_int, name: c_int) -> Way {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Way::Timeout,
+        (libc::IPPROTO_UDP, libc::UDP_SEGMENT) => Way::Segment,
         _ => Way::GiveBack,
     }
 }
@@ -89,6 +92,7 @@ pub(crate) fn is_told(level: c_int, name: c_int) -> bool {
         ),
         libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_MAXSEG),
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => true,
+        libc::IPPROTO_UDP => name == libc::UDP_SEGMENT,
         _ => false,
     }
 }
@@ -112,6 +116,8 @@ pub(crate) struct How {
     pub(crate) all: bool,
     /// MSG_TRUNC: the call returns the bytes of the whole datagram.
     pub(crate) whole: bool,
+    /// UDP_SEGMENT of a call: it sends datagrams of so many bytes. None: as the socket has it.
+    pub(crate) segment: Option<u16>,
 }
 
 /// What the flags of recv(2) ask for; `datagrams`: on a socket of UDP. None: it is the kernel's.
@@ -123,6 +129,7 @@ pub(crate) fn receiving(flags: c_int, datagrams: bool) -> Option<How> {
         at_once: flags & libc::MSG_DONTWAIT != 0,
         all: flags & libc::MSG_WAITALL != 0,
         whole: flags & libc::MSG_TRUNC != 0,
+        segment: None,
     })
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -389,19 +390,110 @@ static int back(int fd) {
     return 0;
 }
 
+/* Has so many datagrams come back, whose sizes are these. */
+static void come_back(int fd, const char *out, const size_t *sizes, int count) {
+    char in[2000];
+    for (int i = 0; i < count; out += sizes[i++]) {
+        ssize_t got = recv(fd, in, sizeof in, 0);
+        if (got != (ssize_t)sizes[i]) fprintf(stderr, "datagram %d has %zd bytes\n", i, got);
+        expect(got == (ssize_t)sizes[i] && !memcmp(in, out, got));
+    }
+}
+
 /* Many in one call. */
 static int many(int fd) {
     char in[4][100];
     struct iovec parts[4];
     struct mmsghdr all[4] = {0};
+    struct sockaddr_storage from[4];
     warm(fd);
     for (int i = 0; i < 4; i++) {
-        parts[i] = (struct iovec){in[i], 10};
+        fill(in[i], 100, i);
+        parts[i] = (struct iovec){in[i], 10 + i};
         all[i].msg_hdr.msg_iov = &parts[i];
         all[i].msg_hdr.msg_iovlen = 1;
     }
     expect(sendmmsg(fd, all, 4, 0) == 4);
-    expect(recvmmsg(fd, all, 4, MSG_WAITFORONE, NULL) >= 1);
+    for (int i = 0; i < 4; i++) {
+        expect(all[i].msg_len == 10u + i);
+        memset(in[i], 0, 100);
+        parts[i].iov_len = 100;
+        all[i].msg_hdr.msg_name = &from[i];
+        all[i].msg_hdr.msg_namelen = sizeof from[i];
+    }
+    expect(recvmmsg(fd, all, 4, 0, NULL) == 4);
+    for (int i = 0; i < 4; i++) {
+        char expected[100];
+        fill(expected, 100, i);
+        expect(all[i].msg_len == 10u + i && !memcmp(in[i], expected, 10 + i));
+        is_other(&from[i], all[i].msg_hdr.msg_namelen);
+        all[i].msg_hdr.msg_name = NULL;
+    }
+    /* One is there; the others are not waited for, or not for long. */
+    expect(send(fd, "abc", 3, 0) == 3);
+    expect(recvmmsg(fd, all, 4, MSG_WAITFORONE, NULL) == 1 && all[0].msg_len == 3);
+    expect(recvmmsg(fd, all, 4, MSG_DONTWAIT, NULL) == -1 && errno == EAGAIN);
+    struct timespec time = {0, 0}, wrong = {0, 2000000000}, much = {100, 0};
+    expect(send(fd, "abc", 3, 0) == 3);
+    expect(recvmmsg(fd, all, 4, 0, &wrong) == -1 && errno == EINVAL);
+    expect(recvmmsg(fd, all, 4, 0, &time) == 1 && time.tv_sec == 0 && time.tv_nsec == 0);
+    expect(send(fd, "abc", 3, 0) == 3 && send(fd, "abcd", 4, 0) == 4);
+    expect(recvmmsg(fd, all, 2, 0, &much) == 2 && all[1].msg_len == 4);
+    expect(much.tv_sec == 99 && much.tv_nsec > 0);
+    expect(recvmmsg(fd, all, 0, 0, NULL) == 0 && sendmmsg(fd, all, 0, 0) == 0);
+    /* What is too large ends the call. */
+    static char large[70000];
+    parts[1] = (struct iovec){large, sizeof large};
+    errno = 0;
+    expect(sendmmsg(fd, all, 4, 0) == 1 && errno == 0);
+    expect(recv(fd, in[0], 100, 0) == 100);
+    expect(sendmmsg(fd, all + 1, 3, 0) == -1 && errno == EMSGSIZE);
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* A call that becomes several datagrams (UDP_SEGMENT). */
+static int segments(int fd) {
+    static char out[4000];
+    fill(out, sizeof out, 3);
+    size_t sizes[] = {300, 300, 300, 100}, one[] = {300};
+    for (int before = 1; before >= 0; before--) {
+        int size = 300, found = 0;
+        socklen_t length = sizeof found;
+        if (!before) warm(fd);
+        expect(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
+        if (before) warm(fd);
+        expect(send(fd, out, 1000, 0) == 1000);
+        come_back(fd, out, sizes, 4);
+        struct iovec parts[2] = {{out, 450}, {out + 450, 550}};
+        expect(writev(fd, parts, 2) == 1000);
+        come_back(fd, out, sizes, 4);
+        expect(send(fd, out, 300, 0) == 300);
+        come_back(fd, out, one, 1);
+        expect(getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &found, &length) == 0 && found == 300);
+        size = 2000; /* The kernel asks for one packet each. */
+        expect(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
+        expect(send(fd, out, 4000, 0) == -1);
+        expect(errno == EMSGSIZE || errno == EINVAL); /* as older kernels say it */
+        size = 0;
+        expect(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size) == 0);
+        warm(fd);
+    }
+    /* As a call has it. */
+    union {
+        char bytes[CMSG_SPACE(sizeof(uint16_t))];
+        struct cmsghdr header;
+    } control = {.header = {CMSG_LEN(sizeof(uint16_t)), IPPROTO_UDP, UDP_SEGMENT}};
+    uint16_t size = 300;
+    memcpy(CMSG_DATA(&control.header), &size, sizeof size);
+    struct iovec part = {out, 1000};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    expect(sendmsg(fd, &message, 0) == 1000);
+    come_back(fd, out, sizes, 4);
+    warm(fd);
     puts("fine");
     return 0;
 }
@@ -456,6 +548,7 @@ int main(int count, char **words) {
     } acts[] = {
         {"bursts", bursts}, {"mixes", mixes}, {"polls", polls}, {"signals", signals},
         {"refused", refused}, {"dups", dups}, {"forks", forks}, {"back", back}, {"many", many},
+        {"segments", segments},
         {"again", again}, {"unconnected", unconnected}, {"outlives", outlives},
     };
     if (!strcmp(words[2], "trips")) result = trips(fd, atoi(words[5]), atoi(words[6]));

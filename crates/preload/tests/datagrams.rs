@@ -100,8 +100,10 @@ fn threads_wait_as_they_are_told() {
 fn calls_come_to_what_the_kernel_makes_of_them() {
     in_thread(|| {
         let world = World::make(true);
-        let acts =
-            ["bursts", "mixes", "polls", "signals", "dups", "forks", "back", "many", "again"];
+        let acts = [
+            "bursts", "mixes", "polls", "signals", "dups", "forks", "back", "many", "segments",
+            "again",
+        ];
         for (family, act) in (0..2).flat_map(|family| acts.map(|act| (family, act))) {
             for preload in [[false, false], [true, false], [true, true]] {
                 assert_eq!(pair(&world, preload, family, act), "fine", "{act} {preload:?}");
@@ -113,7 +115,6 @@ fn calls_come_to_what_the_kernel_makes_of_them() {
                         "dups" => "dup()",
                         "forks" => "the program has forked while it had the connection",
                         "back" => "flags that are the kernel's",
-                        "many" => "sendmmsg()",
                         "again" => "connect()",
                         _ => "the program has ended",
                     };

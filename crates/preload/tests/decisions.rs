@@ -88,10 +88,11 @@ fn flags_that_the_stack_does_not_know_are_the_kernels() {
         (libc::SOL_SOCKET, libc::SO_PRIORITY),
         (libc::SOL_SOCKET, libc::SO_REUSEADDR),
         (libc::IPPROTO_IP, libc::IP_TOS),
-        (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
+        (libc::IPPROTO_UDP, libc::UDP_GRO),
     ] {
         assert_eq!(setting_datagrams(level, name), Way::GiveBack);
     }
+    assert_eq!(setting_datagrams(libc::IPPROTO_UDP, libc::UDP_SEGMENT), Way::Segment);
 }
 
 #[test]

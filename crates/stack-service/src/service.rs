@@ -1,5 +1,6 @@
 //! Programs connect to the service at a socket.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, Shutdown};
@@ -28,6 +29,8 @@ use crate::undo::Failed;
 
 /// Programs at once. Each has a device and a ring of 8 MB.
 const MOST: usize = 256;
+/// Those of one user, but of root: others are to have some, too.
+const MOST_OF_USER: usize = 128;
 /// A process that has connected asks for devices within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A process that has closed its connection to the service has ended within so many milliseconds.
@@ -105,6 +108,7 @@ impl Service {
 
     fn accept(&self, until: impl AsFd, failed: Failed) -> io::Result<()> {
         let connected = Arc::new(());
+        let mut of_users: BTreeMap<Option<u32>, Arc<()>> = BTreeMap::new();
         while let Some(stream) = accept(&self.listener, &until)? {
             let (spare, programs) = (Arc::clone(&self.spare), Arc::clone(&self.programs));
             let one = Arc::clone(&connected);
@@ -112,9 +116,16 @@ impl Service {
                 refuse(&stream, format!("{MOST} programs have connections by the stack already"));
                 continue;
             }
+            let (_, user) = peer(&stream);
+            let of_user = Arc::clone(of_users.entry(user).or_default());
+            if Arc::strong_count(&of_user) > MOST_OF_USER + 1 && user != Some(0) {
+                let why = "programs of this user have connections by the stack already";
+                refuse(&stream, format!("{MOST_OF_USER} {why}"));
+                continue;
+            }
             let serve = move || {
                 serve_one(&stream, &spare, &programs, failed);
-                drop(one);
+                drop((one, of_user));
             };
             thread::Builder::new().name("program".into()).spawn(serve)?;
         }

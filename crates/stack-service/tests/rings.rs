@@ -84,6 +84,44 @@ fn a_library_of_another_version_is_refused() {
     });
 }
 
+/// Connects as a user without rights.
+fn connect_as(user: libc::uid_t, serving: &Serving) -> UnixStream {
+    let connect = || {
+        // SAFETY: it changes this thread alone, which ends.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
+        UnixStream::connect(serving.at()).unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
+}
+
+#[test]
+fn one_user_does_not_have_all_programs() {
+    as_root(|| {
+        network();
+        let serving = Serving::start();
+        let connected: Vec<UnixStream> = (0..128).map(|_| connect_as(65534, &serving)).collect();
+        let refused = connect_as(65534, &serving);
+        let (answer, _) = receive::<Answer>(&refused).unwrap().unwrap();
+        let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+        assert_eq!(why, "128 programs of this user have connections by the stack already");
+        let begin_as = |user| {
+            let stream = connect_as(user, &serving);
+            // It may have been refused before it asks.
+            let _ = send(&stream, &Request::Begin { version: VERSION }, &[]);
+            receive::<Answer>(&stream).unwrap().unwrap().0
+        };
+        for other in [0, 65533] {
+            let answer = begin_as(other);
+            assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
+        }
+        drop(connected);
+        let begin = Instant::now();
+        while !matches!(begin_as(65534), Answer::Welcome { .. }) {
+            assert!(begin.elapsed() < PATIENCE, "they have gone");
+        }
+    });
+}
+
 #[test]
 fn a_program_writes_nothing_into_its_ring() {
     as_root(|| {

@@ -37,7 +37,6 @@ const KNOWN: &[Known] = &[
     (IPPROTO_UDP, libc::UDP_ENCAP, &[0], "UDP_ENCAP"),
     (IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, &[0], "UDP_NO_CHECK6_TX"),
     (IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, &[0], "UDP_NO_CHECK6_RX"),
-    (IPPROTO_UDP, libc::UDP_SEGMENT, &[0], "UDP_SEGMENT"),
     (IPPROTO_UDP, libc::UDP_GRO, &[0], "UDP_GRO"),
     (IPPROTO_IP, libc::IP_TOS, &[0], "IP_TOS"),
     (IPPROTO_IP, libc::IP_TTL, &[64], "IP_TTL"),

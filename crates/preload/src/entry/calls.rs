@@ -185,7 +185,7 @@ pub(super) unsafe fn send_parts(fd: c_int, parts: Parts, how: How) -> Next {
         // SAFETY: as in `receive_parts`.
         let pieces = unsafe { &mut *(std::ptr::from_mut(pieces) as *mut [IoSlice<'_>]) };
         match table::is_datagrams(fd) {
-            true => datagrams::send(fd, pieces),
+            true => datagrams::send(fd, pieces, how),
             false => transfer::send(fd, pieces, how),
         }
     };

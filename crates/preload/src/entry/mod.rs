@@ -4,6 +4,7 @@ mod calls;
 mod epolls;
 mod files;
 mod polls;
+mod several;
 mod signals;
 mod sockets;
 mod transfers;

@@ -300,6 +300,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     change(fd, way, "setsockopt()", call, |state| match way {
         Way::NoDelay => state.read_no_delay(fd),
         Way::Timeout => state.read_timeouts(fd),
+        Way::Segment => state.read_segment(fd),
         Way::Pass | Way::GiveBack => {}
     })
 }

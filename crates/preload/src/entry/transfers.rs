@@ -221,15 +221,35 @@ pub unsafe extern "C-unwind" fn sendmsg(
         if table::is_plain(fd) {
             return call();
         }
-        let next =
-            || match sending(flags, table::is_datagrams(fd)).filter(|_| told.msg_controllen == 0) {
-                Some(_) if is_elsewhere(fd, told.msg_name.cast(), told.msg_namelen) => {
-                    by_kernel(fd, ADDRESS)
-                }
-                Some(how) => send_parts(fd, (told.msg_iov.cast_const(), told.msg_iovlen), how),
-                None => by_kernel(fd, FLAGS),
-            };
+        let how = || {
+            let how = sending(flags, table::is_datagrams(fd))?;
+            match told.msg_controllen {
+                0 => Some(how),
+                _ => Some(How { segment: Some(segment(fd, message)?), ..how }),
+            }
+        };
+        let next = || match how() {
+            Some(_) if is_elsewhere(fd, told.msg_name.cast(), told.msg_namelen) => {
+                by_kernel(fd, ADDRESS)
+            }
+            Some(how) => send_parts(fd, (told.msg_iov.cast_const(), told.msg_iovlen), how),
+            None => by_kernel(fd, FLAGS),
+        };
         until_done(fd, next, call)
+    }
+}
+
+/// How large the datagrams of a message are, where that is all its control data say (UDP_SEGMENT).
+unsafe fn segment(fd: c_int, message: *const msghdr) -> Option<u16> {
+    // SAFETY: as in `give_back_passed`.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(message);
+        let cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. } = header.as_ref().copied()?;
+        let is_it = (cmsg_level, cmsg_type) == (libc::IPPROTO_UDP, libc::UDP_SEGMENT)
+            && cmsg_len == libc::CMSG_LEN(size_of::<u16>() as u32) as usize
+            && libc::CMSG_NXTHDR(message, header).is_null();
+        (is_it && table::is_datagrams(fd))
+            .then(|| libc::CMSG_DATA(header).cast::<u16>().read_unaligned())
     }
 }
 

@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_micros(50);
 /// A packet of so many bytes passes each path of the Internet in one piece. Of larger ones the
 /// kernel is asked.
 const SMALL: usize = 552;
+/// Datagrams of a call at most (UDP_MAX_SEGMENTS before Linux 6.9), and bytes of them.
+const MOST_SEGMENTS: usize = 64;
+const LARGEST: usize = 65_507;
 const ENDED: &str = "the service of the stack has ended";
 
 /// A socket.
@@ -35,6 +38,10 @@ pub(super) struct Socket {
     is_ipv6: bool,
     /// Whether the kernel's socket may have what came before the stack had the datagrams.
     reads_kernel: bool,
+    /// UDP_SEGMENT: what a call sends becomes datagrams of so many bytes. 0: one.
+    segment: usize,
+    /// An error that the next call tells, as errno has it.
+    owed: Option<c_int>,
     /// When the kernel's socket was looked at last, for datagrams and for errors.
     looked: Instant,
     asked: Instant,
@@ -85,6 +92,8 @@ impl State {
             peer,
             is_ipv6: descriptor::is_ipv6(fd),
             reads_kernel: true,
+            segment: segment_of(fd),
+            owed: None,
             looked: now,
             asked: now,
         };
@@ -141,10 +150,13 @@ impl State {
         parts: &mut [IoSliceMut<'_>],
         at_once: bool,
     ) -> Received {
-        let Some(Socket { id, peer, reads_kernel, looked, .. }) = self.datagrams(fd) else {
+        let Some(Socket { id, peer, reads_kernel, owed, looked, .. }) = self.datagrams(fd) else {
             return Received::NotHere;
         };
         let (id, peer, looked) = (*id, *peer, *looked);
+        if let Some(why) = owed.take() {
+            return Received::Fails(why);
+        }
         if *reads_kernel {
             match of_kernel(fd, parts, peer) {
                 Received::Nothing => {}
@@ -186,8 +198,49 @@ impl State {
         self.datagrams(fd)?.rest.as_mut()?.pop(parts)
     }
 
-    /// Sends a datagram.
-    pub(crate) fn send_datagram(&mut self, fd: c_int, parts: &[IoSlice<'_>]) -> Outcome {
+    /// UDP_SEGMENT was set or not.
+    pub(crate) fn read_segment(&mut self, fd: c_int) {
+        if let Some(socket) = self.datagrams(fd) {
+            socket.segment = segment_of(fd);
+        }
+    }
+
+    /// The next call that receives tells an error. Of a connection the kernel knows it.
+    pub(crate) fn owe(&mut self, fd: c_int, why: c_int) {
+        if let Some(socket) = self.datagrams(fd) {
+            socket.owed = Some(why);
+        }
+    }
+
+    /// Sends a datagram, or several of `segment` bytes (None: as the socket has it).
+    pub(crate) fn send_datagrams(
+        &mut self,
+        fd: c_int,
+        parts: &[IoSlice<'_>],
+        segment: Option<u16>,
+    ) -> Outcome {
+        let of_socket = self.datagrams(fd).map_or(0, |socket| socket.segment);
+        let segment = segment.map_or(of_socket, usize::from);
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if segment == 0 || length <= segment {
+            return self.send_datagram(fd, parts);
+        }
+        // The kernel says what is wrong with more.
+        if length > MOST_SEGMENTS * segment || length > LARGEST {
+            return Outcome::Once;
+        }
+        let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter()).copied().collect();
+        for one in whole.chunks(segment) {
+            match self.send_datagram(fd, &[IoSlice::new(one)]) {
+                Outcome::Done(_) => {}
+                // The kernel sends all of them, some of which then come twice.
+                other => return other,
+            }
+        }
+        Outcome::Done(length)
+    }
+
+    fn send_datagram(&mut self, fd: c_int, parts: &[IoSlice<'_>]) -> Outcome {
         self.look_for_service();
         let Some(socket) = self.datagrams(fd) else { return Outcome::Kernel(0) };
         let Some(id) = socket.id else { return Outcome::Once };
@@ -260,6 +313,12 @@ impl State {
             (socket.id, socket.rest) = (None, rest);
         }
     }
+}
+
+/// UDP_SEGMENT of a socket.
+fn segment_of(fd: c_int) -> usize {
+    let found = descriptor::integer(fd, libc::IPPROTO_UDP, libc::UDP_SEGMENT);
+    found.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
 }
 
 /// What the kernel's socket has.
