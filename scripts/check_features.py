@@ -21,8 +21,8 @@ OTHERS = {
 EDGES = (("normal", "normal,dev"), ("normal,build", "normal,build,dev"))
 """Kinds of dependencies of the commands, and of the tests.
 
-What programs are linked with is compared by itself: what build scripts and macros use may have other
-features, which would hide a difference.
+What programs are linked with is compared by itself: what build scripts and macros use may have
+other features, which would hide a difference.
 """
 ONLY_PYTHON = ("loopscope-emulate", "loopscope-python", "pyo3", "target-lexicon")
 """Beginnings of names of packages that only the Python module has, or has without the router."""
