@@ -80,8 +80,8 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             let came = recvmsg(fd, &raw mut message.msg_hdr, flags & !libc::MSG_WAITFORONE);
             if came < 0 {
                 let why = real::errno();
-                if done > 0 && why != libc::EAGAIN {
-                    // The next call tells it.
+                if done > 0 && ![libc::EAGAIN, libc::EINTR].contains(&why) {
+                    // The next call tells it, as the kernel does.
                     lock::with(|state| state.owe(fd, why));
                 }
                 break;
