@@ -97,7 +97,7 @@ def _latest(rest: Floats, late: Floats) -> Floats:
     peaks = np.sort([rest[burst].max() for burst in _in_bursts(np.flatnonzero(late))])
     if len(peaks) <= _FEW:
         return np.zeros(len(rest))
-    return late * (rest >= peaks[-_FEW])
+    return np.where(rest >= peaks[-_FEW], late, 0.0)
 
 
 def _in_bursts(places: Places) -> list[Places]:
