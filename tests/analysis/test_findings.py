@@ -159,6 +159,27 @@ def test_a_real_time_thread_every_eight_seconds() -> None:
     assert shown["late by"] == pytest.approx(4 * MS, rel=0.1)
 
 
+@pytest.mark.full
+def test_a_real_time_thread_among_other_spells() -> None:
+    """4 ms every 8 s, in messages that come every 4 ms; something else takes up to 12 ms."""
+    found = []
+    for seed in range(12):
+        drawn = np.random.default_rng(seed)
+        at = np.arange(25_000) * 4 * MS + np.abs(drawn.normal(0, 20e3, 25_000))
+        times = 0.1 * MS * np.exp(drawn.normal(0, 0.35, len(at)))
+        own = np.arange(drawn.uniform(0, 8e9), at[-1], 8e9)
+        others = drawn.uniform(0, at[-1], 100)
+        lengths = np.exp(drawn.uniform(np.log(0.3), np.log(12), len(others))) * MS
+        spells = [(begin, 4 * MS) for begin in own] + list(zip(others, lengths, strict=True))
+        for begin, length in spells:
+            within = (at >= begin) & (at < begin + length)
+            times[within] += begin + length - at[within]
+        found += [numbers(each).get("period", 0.0) for each in certain(at, times)]
+    # In some the thread runs mostly between two messages, or is shorter than the others.
+    assert sum(abs(period - 8e9) < 0.01e9 for period in found) >= 5, found
+    assert sum(abs(period - 8e9) >= 0.01e9 for period in found) <= 1, found
+
+
 def test_the_tail_of_a_sum_of_powers_is_that_of_scipy() -> None:
     for shape in (1, 4, 64):
         for value in (shape * 0.5, shape * 2.0, shape + 300.0):

@@ -139,6 +139,20 @@ fn what_is_known_of_a_connection_is_told() {
 }
 
 #[test]
+fn pieces_and_messages_are_those_of_the_kernel() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "pieces");
+            assert_eq!(said, "fine");
+        }
+        let line = world.connection(Here);
+        assert_eq!(line["why"], "dup()", "{line}");
+        assert!(line["received"].as_u64() > Some(0), "{line}");
+    });
+}
+
+#[test]
 fn a_program_closes_by_a_system_call() {
     in_thread(|| {
         let world = World::make(true);

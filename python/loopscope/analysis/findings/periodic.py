@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 LEAST_CYCLES = 3.0
 _MOST_CELLS = 1 << 16
-_INPUTS = 2
+_INPUTS = 3
 _BINS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _PARTS = (2, 3, 4, 5, 6)
 _PARTS_OF_USUAL = (0.9, 0.5, 0.25)
 _MULTIPLES = 32
 _APART = 5
 """Messages between two bursts, at least."""
+_FEW = 64
+"""The bursts of late messages that are looked at by themselves: those that are late most."""
 _JUMPS = 64
 """Phases at which a sawtooth's jump is looked for."""
 _AS_SAWTOOTH = 0.85
@@ -50,7 +52,7 @@ def search(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
     scores = normal_scores(rest)
     late = _late(rest)
     found = []
-    for values in (scores, late):
+    for values in (scores, late, _latest(rest, late)):
         line, step = None, 0.0
         if values.any():
             cells, step = _cells(series, values)
@@ -61,8 +63,8 @@ def search(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
         if log_p > math.log(SUGGESTED):
             continue
         length = line.period * step
-        if values is late:
-            length = _longest(series, late, length)
+        if values is not scores:
+            length = _longest(series, values, length)
         period = _refined(series, values - values.mean(), length, line.harmonics)
         period, profile = _shortest(series, rest, period)
         candidate = _bursts(series, rest, whole, period, profile, log_p)
@@ -84,6 +86,27 @@ def _late(rest: Floats) -> Floats:
     late = rest > middle + 6 * max(high - middle, middle - low)
     share = float(late.mean())
     return late.astype(np.float64) if share < 0.2 else np.zeros(len(rest))
+
+
+def _latest(rest: Floats, late: Floats) -> Floats:
+    """1 for those late messages that are as late as the latest bursts, else 0.
+
+    All 0 where there are no more bursts than that. A rare cause of great delays is among many
+    small ones otherwise.
+    """
+    peaks = np.sort([rest[burst].max() for burst in _in_bursts(np.flatnonzero(late))])
+    if len(peaks) <= _FEW:
+        return np.zeros(len(rest))
+    return np.where(rest >= peaks[-_FEW], late, 0.0)
+
+
+def _in_bursts(places: Places) -> list[Places]:
+    """The places of late messages, those in one list that are late one soon after the other."""
+    if not len(places):
+        return []
+    firsts = np.flatnonzero(np.diff(places, prepend=-_APART - 1) > _APART)
+    bursts: list[Places] = np.split(places, firsts[1:])
+    return bursts
 
 
 def _cells(series: Series, values: Floats) -> tuple[Floats, float]:
@@ -396,9 +419,7 @@ def _by_chance(lateness: Floats, within: Mask, cycle: Places, share: float) -> f
     best = 0.0
     for part in _PARTS_OF_USUAL:
         places = np.flatnonzero(lateness >= part * usual)
-        firsts = np.flatnonzero(np.diff(places, prepend=-_APART - 1) > _APART)
-        bursts = np.split(places, firsts[1:])
-        peaks = [int(burst[np.argmax(lateness[burst])]) for burst in bursts if len(burst)]
+        peaks = [int(burst[np.argmax(lateness[burst])]) for burst in _in_bursts(places)]
         hits = int(within[peaks].sum())
         best = min(best, log_binomial_tail(hits, len(peaks), share))
     # Phases, and longer periods, that can be told apart; shorter ones get ever smaller parts.
