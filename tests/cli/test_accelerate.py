@@ -142,11 +142,24 @@ def test_ways_to_receive_are_the_librarys(
     assert refused(*words) == f"loopscope: LOOPSCOPE_STACK_RECEIVE: 'now' {one}"
 
 
-def test_the_program_gets_three_variables_and_else_what_it_would_have(service: Service) -> None:
+def test_a_least_time_out_has_a_unit_and_a_range(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--service", service.path, "--", "true")
+    for text, why in [("1", "1 needs a unit"), ("50us", "50us is too small: at least 100us")]:
+        assert f"loopscope: --rto-min: {why}" in refused("--rto-min", text, *words)
+    monkeypatch.setenv("LOOPSCOPE_STACK_RTO_MIN", "1h")
+    assert "LOOPSCOPE_STACK_RTO_MIN: 1h is too large: at most 120s" in refused(*words)
+    monkeypatch.setenv("LOOPSCOPE_STACK_RTO_MIN", "0.2 s")
+    done = run("--service", service.path, "--", "env")
+    assert "LOOPSCOPE_STACK_RTO_MIN=200000us\n" in done.stdout
+
+
+def test_the_program_gets_the_library_s_variables_and_else_what_it_would_have(service: Service) -> None:
     # In the C locale Python sets LC_CTYPE for what it starts.
     plain = {"PATH": "/usr/bin:/bin", "LD_PRELOAD": "libm.so.6 libdl.so.2", "A": "b c"}
     asked = ["--only", " 80, 90-91", "--service", os.path.relpath(service.path)]
-    asked += ["--receive", "spin"]
+    asked += ["--receive", "spin", "--rto-min", "1ms"]
     for more in [[], ["--explain"]]:
         done = run(*more, *asked, "--", "env", "-0", environment=plain)
         assert done.returncode == 0, done.stderr
@@ -159,6 +172,7 @@ def test_the_program_gets_three_variables_and_else_what_it_would_have(service: S
             "LOOPSCOPE_STACK": str(service.path),
             "LOOPSCOPE_STACK_ONLY": "80,90-91",
             "LOOPSCOPE_STACK_RECEIVE": "spin",
+            "LOOPSCOPE_STACK_RTO_MIN": "1000us",
         }
     # Within itself, the library is there once, and the variables are the defaults.
     inner = [LOOPSCOPE, "accelerate", "--", "env"]

@@ -51,6 +51,9 @@ def test_another_user_inherits_a_small_set_and_the_caller_all(
         (", accelerate: {only: '80,90-70'}", "'90-70' in '80,90-70' should be a port"),
         (", accelerate: {receive: sleep}", "write adaptive or spin or block"),
         (", accelerate: {recieve: spin}", "recieve"),
+        (", accelerate: {rto_min: 1}", "1 needs a unit"),
+        (", accelerate: {rto_min: 99us}", "99us is too small: at least 100us"),
+        (", accelerate: {rto_min: 121s}", "121s is too large: at most 120s"),
         (", fetch: [../x]", "'../x' is not in the component's working directory"),
         (", fetch: [/etc/passwd]", "'/etc/passwd' is not in the component's working directory"),
     ],
@@ -62,18 +65,19 @@ def test_what_is_none_is_named(write, keys, message):
 
 
 @pytest.mark.parametrize(
-    ("keys", "only", "receive"),
+    ("keys", "only", "receive", "rto_min_ns"),
     [
-        ("true", None, "adaptive"),
-        ("{}", None, "adaptive"),
-        ("{only: 6379}", "6379", "adaptive"),
-        ("{only: '80, 8000 - 8010', receive: spin}", "80,8000-8010", "spin"),
+        ("true", None, "adaptive", None),
+        ("{}", None, "adaptive", None),
+        ("{only: 6379}", "6379", "adaptive", None),
+        ("{only: '80, 8000 - 8010', receive: spin}", "80,8000-8010", "spin", None),
+        ("{rto_min: 1.5ms}", None, "adaptive", 1_500_000),
     ],
 )
-def test_a_component_may_be_accelerated(write, keys, only, receive):
+def test_a_component_may_be_accelerated(write, keys, only, receive, rto_min_ns):
     plan = load(write, f", accelerate: {keys}")
     (made,) = plan.components
-    assert made.accelerate == experiment.Acceleration(only, receive)
+    assert made.accelerate == experiment.Acceleration(only, receive, rto_min_ns)
     assert experiment.from_manifest(plan.to_manifest()).components == plan.components
 
 

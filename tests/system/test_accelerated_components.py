@@ -32,7 +32,7 @@ components:
     start: run
     ready: {exit: 0}
     environment: [PATH]
-    accelerate: {only: "7000-7010", receive: block}
+    accelerate: {only: "7000-7010", receive: block, rto_min: 1.5ms}
 phases:
   - {name: run, measured: true, timeout: 20s}
 trace: {user: [], kernel: off}
@@ -53,6 +53,7 @@ while True:
 ASKS = f"""
 import os, socket
 assert os.environ["LOOPSCOPE_STACK_RECEIVE"] == "block"
+assert os.environ["LOOPSCOPE_STACK_RTO_MIN"] == "1500us"
 with socket.create_connection(("10.77.0.2", 7001)) as stream:
     for number in range({ROUNDS}):
         sent = bytes([number]) * {SIZE}
@@ -105,8 +106,8 @@ def test_both_ends_are_accelerated(machine: Machine) -> None:
     assert lines(run, "h2/components/echo")[-1]["accelerated"] is True
     resolved = {each["name"]: each["accelerate"] for each in manifest["experiment"]["components"]}
     assert resolved == {
-        "echo": {"only": None, "receive": "adaptive"},
-        "asks": {"only": "7000-7010", "receive": "block"},
+        "echo": {"only": None, "receive": "adaptive", "rto_min_ns": None},
+        "asks": {"only": "7000-7010", "receive": "block", "rto_min_ns": 1_500_000},
     }
     assert (
         (run / "base/1/hosts/h1/components/_stack-h1/stdout.log")

@@ -171,11 +171,9 @@ impl<O: Observe> Engine<O> {
         std::mem::take(&mut self.returned)
     }
 
-    /// Whether small segments of a connection are sent at once (TCP_NODELAY).
-    pub fn set_no_delay(&mut self, id: Id, no_delay: bool) {
-        if let Some(connection) = self.connections.change(id) {
-            connection.set_no_delay(no_delay);
-        }
+    /// A connection, to change how it behaves.
+    pub fn change(&mut self, id: Id) -> Option<&mut Connection> {
+        self.connections.change(id)
     }
 
     /// Reads what came of a connection, as far as `target` has room; the number of bytes. None: the

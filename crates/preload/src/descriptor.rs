@@ -9,7 +9,8 @@ use std::time::Duration;
 use libc::{c_int, pollfd, sigset_t, socklen_t, timespec, timeval};
 use loopscope_stack::{Config, KeepAlive};
 
-use crate::real;
+use crate::asked::Asked;
+use crate::{options, real};
 
 /// A descriptor for the time of a call. It may have been closed, which the kernel then says.
 pub(crate) fn borrow<'fd>(fd: c_int) -> BorrowedFd<'fd> {
@@ -59,14 +60,21 @@ pub(crate) fn is_tcp(fd: c_int) -> bool {
 }
 
 /// How the stack is to treat a connection, as the program has set its socket. `others`: how many
-/// it has.
-pub(crate) fn config(fd: c_int, others: usize) -> Config {
+/// it has. The error is why the kernel goes on with it.
+pub(crate) fn config(fd: c_int, others: usize, asked: &Asked) -> Result<Config, String> {
     let of = |name| integer(fd, libc::IPPROTO_TCP, name).unwrap_or(0);
     let seconds = |name| Duration::from_secs(of(name).unsigned_abs().max(1).into());
     let is_kept = integer(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap_or(0) != 0;
     let user_timeout = of(libc::TCP_USER_TIMEOUT);
     let default = Config::default().among(others);
-    Config {
+    let least_timeout = asked.least_timeout.unwrap_or(default.least_timeout);
+    let congestion = rustix::net::sockopt::tcp_congestion(borrow(fd)).unwrap_or_default();
+    Ok(Config {
+        least_timeout,
+        // A lone segment is probed for a loss at the least time-out, at most, as by the kernel.
+        peer_delayed_ack: default.peer_delayed_ack.min(least_timeout),
+        algorithm: options::algorithm(&congestion, asked.default_congestion.as_deref())?,
+        is_corked: of(libc::TCP_CORK) != 0,
         no_delay: of(libc::TCP_NODELAY) != 0,
         keep_alive: is_kept.then(|| KeepAlive {
             idle: seconds(libc::TCP_KEEPIDLE),
@@ -78,7 +86,7 @@ pub(crate) fn config(fd: c_int, others: usize) -> Config {
             time => Duration::from_millis(time.unsigned_abs().into()),
         },
         ..default
-    }
+    })
 }
 
 /// This end and the other, where the socket is connected.
@@ -171,14 +179,21 @@ pub(crate) fn streams(fd: c_int) -> Option<(u64, u64)> {
 /// Bytes that wait in both queues of the kernel's socket: those that can be read, and those that
 /// were written and are not acknowledged.
 pub(crate) fn queued(fd: c_int) -> [u64; 2] {
-    [rustix::io::ioctl_fionread(borrow(fd)).unwrap_or(0), unsent(fd).unwrap_or(0)]
+    [rustix::io::ioctl_fionread(borrow(fd)).unwrap_or(0), count(fd, libc::TIOCOUTQ).unwrap_or(0)]
 }
 
-/// SIOCOUTQ: bytes that were written and are not acknowledged.
-fn unsent(fd: c_int) -> Option<u64> {
+/// Whether the kernel's socket has bytes that it has not sent.
+pub(crate) fn has_unsent(fd: c_int) -> bool {
+    // linux/sockios.h.
+    const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+    count(fd, SIOCOUTQNSD) != Some(0)
+}
+
+/// Bytes of the send queue that a request of ioctl(2) counts.
+fn count(fd: c_int, request: libc::c_ulong) -> Option<u64> {
     let mut count: c_int = 0;
     // SAFETY: the kernel writes one integer to `count`.
-    let got = unsafe { real::ioctl(fd, libc::TIOCOUTQ as usize, (&raw mut count) as usize) };
+    let got = unsafe { real::ioctl(fd, request as usize, (&raw mut count) as usize) };
     (got == 0).then(|| count.unsigned_abs().into())
 }
 

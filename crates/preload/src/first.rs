@@ -3,13 +3,16 @@
 #![allow(unsafe_code)]
 
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use crate::explain::CLOSED;
 use crate::real::{self, Found};
 use crate::state::State;
 use crate::table::{self, Kind};
-use crate::{explain, fork, inside, lock};
+use crate::{entry, explain, fork, inside, lock};
+
+/// Why nothing is taken over where the library would not see that a connection is ready.
+const WAITS: &str = "the program waits by system calls without the C library";
 
 /// What goes back before a function.
 #[derive(Clone, Copy)]
@@ -57,7 +60,7 @@ macro_rules! before {
                     "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
                     "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5",
                     "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
-                    "mov rcx, rdx", "mov rdx, rsi", "mov rsi, rdi",
+                    "mov r8, rcx", "mov rcx, rdx", "mov rdx, rsi", "mov rsi, rdi",
                     "mov edi, {number}",
                     "call {hook}",
                     "mov r11, rax",
@@ -86,7 +89,7 @@ macro_rules! before {
                     "str x8, [sp, #80]",
                     "stp q0, q1, [sp, #96]", "stp q2, q3, [sp, #128]",
                     "stp q4, q5, [sp, #160]", "stp q6, q7, [sp, #192]",
-                    "mov x3, x2", "mov x2, x1", "mov x1, x0",
+                    "mov x4, x3", "mov x3, x2", "mov x2, x1", "mov x1, x0",
                     "mov w0, {number}",
                     "bl {hook}",
                     "mov x16, x0",
@@ -181,9 +184,15 @@ before! {
 }
 
 /// Does what is to be done before a function, and tells where that is.
-extern "C" fn hook(number: u32, first: usize, second: usize, third: usize) -> *mut c_void {
+extern "C" fn hook(
+    number: u32,
+    first: usize,
+    second: usize,
+    third: usize,
+    fourth: usize,
+) -> *mut c_void {
     let (name, what) = NAMES[number as usize];
-    let given = [first, second, third];
+    let given = [first, second, third, fourth];
     let errno = real::errno();
     if !inside::is_inside() {
         act(what, given, name);
@@ -192,7 +201,7 @@ extern "C" fn hook(number: u32, first: usize, second: usize, third: usize) -> *m
     FOUND[number as usize].get(name)
 }
 
-fn act(what: What, given: [usize; 3], name: &CStr) {
+fn act(what: What, given: [usize; 4], name: &CStr) {
     match what {
         Arguments(places) => {
             for place in places {
@@ -200,7 +209,7 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
             }
         }
         Replaced => {
-            let [old, new] = [given[0], given[1]].map(|fd| fd as c_int);
+            let [old, new, ..] = given.map(|fd| fd as c_int);
             give_back(old, name);
             if old != new {
                 // The call may fail.
@@ -217,37 +226,67 @@ fn act(what: What, given: [usize; 3], name: &CStr) {
         Alone if fork::is_ours() => fork::end_all("the program has to have one thread"),
         Alone => {}
         End => fork::at_end(),
-        Syscall => match given[0] as i64 {
-            libc::SYS_clone | libc::SYS_clone3 => fork::before_copy(),
-            libc::SYS_io_uring_setup => fork::before_ring(),
-            libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
-            libc::SYS_exit_group => fork::at_end(),
-            libc::SYS_close => {
-                let fd = given[1] as c_int;
-                replaced(fd, |state| state.close(fd));
-            }
-            libc::SYS_read
-            | libc::SYS_write
-            | libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_recvfrom
-            | libc::SYS_sendto
-            | libc::SYS_recvmsg
-            | libc::SYS_sendmsg
-            | libc::SYS_recvmmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_shutdown
-            | libc::SYS_dup
-            | libc::SYS_dup3
-            | libc::SYS_fcntl
-            | libc::SYS_ioctl
-            | libc::SYS_setsockopt
-            | libc::SYS_getsockopt
-            | libc::SYS_sendfile
-            | libc::SYS_splice
-            | libc::SYS_tee => given[1..].iter().for_each(|fd| give_back(*fd as c_int, name)),
-            _ => {}
-        },
+        Syscall => act_before_call(given, name),
+    }
+}
+
+/// The same for a system call by its number, `given[0]`.
+fn act_before_call(given: [usize; 4], name: &CStr) {
+    let [number, arguments @ ..] = given;
+    // Those that newer architectures do not have.
+    #[cfg(target_arch = "x86_64")]
+    match number as i64 {
+        libc::SYS_fork | libc::SYS_vfork => return fork::before_copy(),
+        libc::SYS_dup2 => return act(Replaced, [arguments[0], arguments[1], 0, 0], name),
+        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => {
+            return fork::before_unseen(WAITS);
+        }
+        _ => {}
+    }
+    match number as i64 {
+        libc::SYS_clone | libc::SYS_clone3 => fork::before_copy(),
+        libc::SYS_io_uring_setup => fork::before_unseen("the program uses io_uring"),
+        libc::SYS_ppoll
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_ctl
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2 => fork::before_unseen(WAITS),
+        libc::SYS_execve | libc::SYS_execveat => fork::before_exec(),
+        libc::SYS_exit_group => fork::at_end(),
+        libc::SYS_close => {
+            let fd = arguments[0] as c_int;
+            replaced(fd, |state| state.close(fd));
+        }
+        libc::SYS_close_range => {
+            let [first, last, flags] = arguments;
+            entry::before_close_range(first as c_uint, last as c_uint, flags as c_int);
+        }
+        libc::SYS_dup3 => act(Replaced, [arguments[0], arguments[1], 0, 0], name),
+        libc::SYS_splice => {
+            [arguments[0], arguments[2]].into_iter().for_each(|fd| give_back(fd as c_int, name));
+        }
+        libc::SYS_sendfile | libc::SYS_tee => {
+            arguments[..2].iter().for_each(|fd| give_back(*fd as c_int, name));
+        }
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_preadv2
+        | libc::SYS_pwritev2
+        | libc::SYS_recvfrom
+        | libc::SYS_sendto
+        | libc::SYS_recvmsg
+        | libc::SYS_sendmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_shutdown
+        | libc::SYS_dup
+        | libc::SYS_fcntl
+        | libc::SYS_ioctl
+        | libc::SYS_setsockopt
+        | libc::SYS_getsockopt => give_back(arguments[0] as c_int, name),
+        _ => {}
     }
 }
 

@@ -98,10 +98,8 @@ pub(crate) fn before_copy() {
     }
 }
 
-/// The program is about to have a ring of io_uring(7). What it does by that the library does not
-/// see.
-pub(crate) fn before_ring() {
-    let why = "the program uses io_uring";
+/// The program is about to do what the library does not see, such as with a ring of io_uring(7).
+pub(crate) fn before_unseen(why: &'static str) {
     if PROCESS.load(Ordering::Relaxed) == 0 || is_ours() {
         lock::with(|state| {
             state.leaves_all = Some(why);

@@ -11,10 +11,12 @@
 //! threads wait: `spin` (they look until something is there), `block` (they sleep at once) or
 //! `adaptive`, which is the default (they look for some 50 µs, where that has helped before).
 //! `LOOPSCOPE_STACK_ONLY` limits it to connections with one of these ports at either end
-//! (`80,8000-8010`). `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP
+//! (`80,8000-8010`). `LOOPSCOPE_STACK_RTO_MIN` is the least retransmission time-out (`1ms`), which
+//! is the kernel's by default. `LOOPSCOPE_STACK_EXPLAIN` is a file that gets a line of JSON for each TCP
 //! socket when the program ends. In a recording (`LOOPSCOPE_RUNTIME_DIR`) what the library does is
 //! events of the group `stack`.
 
+mod asked;
 mod datagrams;
 mod descriptor;
 mod entry;
@@ -39,5 +41,6 @@ mod sleep;
 mod sleepers;
 mod state;
 mod table;
+mod timeout;
 mod transfer;
 mod watch;

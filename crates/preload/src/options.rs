@@ -1,14 +1,17 @@
 //! What a call does that would change or tell what the stack does not know: pure decisions.
 
 use libc::c_int;
+use loopscope_stack::Algorithm;
 
 /// What is done about a call before the kernel's function gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// It touches the kernel's socket alone, which is right.
     Pass,
-    /// The same, and it sets TCP_NODELAY.
-    NoDelay,
+    /// The same, and it sets TCP_NODELAY or TCP_CORK.
+    Delays,
+    /// The same, and it sets TCP_QUICKACK.
+    Quick,
     /// The same, and it sets a time-out.
     Timeout,
     /// The same, and it sets how large the datagrams are that a call becomes (UDP_SEGMENT).
@@ -21,7 +24,8 @@ pub(crate) enum Way {
 /// the kernel's socket until the connection comes back.
 pub(crate) fn setting(level: c_int, name: c_int) -> Way {
     match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Way::NoDelay,
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) => Way::Delays,
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => Way::Quick,
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Way::Timeout,
         (libc::SOL_SOCKET, libc::SO_LINGER | libc::SO_PRIORITY) => Way::Pass,
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => Way::Pass,
@@ -59,14 +63,25 @@ pub(crate) fn forbids(level: c_int, name: c_int) -> bool {
                 | libc::SO_BINDTODEVICE
                 | libc::SO_MAX_PACING_RATE
         ),
-        libc::IPPROTO_TCP => matches!(
-            name,
-            libc::TCP_CORK | TCP_INQ | TCP_TX_DELAY | libc::TCP_REPAIR | libc::TCP_CONGESTION
-        ),
+        libc::IPPROTO_TCP => matches!(name, TCP_INQ | TCP_TX_DELAY | libc::TCP_REPAIR),
         libc::IPPROTO_IP => {
             !matches!(name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVERR | libc::IP_MTU_DISCOVER)
         }
         _ => false,
+    }
+}
+
+/// How the window grows of a connection whose socket has a congestion control (TCP_CONGESTION).
+/// `default` is that of the system: the stack has CUBIC where that is another one.
+///
+/// # Errors
+/// The program has asked for one that the stack does not have: why it stays with the kernel.
+pub(crate) fn algorithm(of_socket: &str, default: Option<&str>) -> Result<Algorithm, String> {
+    match of_socket {
+        "reno" => Ok(Algorithm::Reno),
+        "cubic" => Ok(Algorithm::Cubic),
+        _ if Some(of_socket) == default => Ok(Algorithm::Cubic),
+        _ => Err(format!("TCP_CONGESTION is {of_socket}, and the stack has cubic and reno")),
     }
 }
 
@@ -90,7 +105,14 @@ pub(crate) fn is_told(level: c_int, name: c_int) -> bool {
                 | libc::SO_INCOMING_CPU
                 | libc::SO_PEERCRED
         ),
-        libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_MAXSEG),
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_NODELAY
+                | libc::TCP_MAXSEG
+                | libc::TCP_CORK
+                | libc::TCP_QUICKACK
+                | libc::TCP_CONGESTION
+        ),
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => true,
         libc::IPPROTO_UDP => name == libc::UDP_SEGMENT,
         _ => false,

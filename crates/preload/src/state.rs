@@ -16,19 +16,16 @@ use loopscope_engine::{Counts, Engine, EngineError, Returned};
 use loopscope_stack::packet::Protocol;
 use loopscope_stack::{Connection, End, Id};
 
+use crate::asked::Asked;
 use crate::descriptor;
 use crate::epolls::Epolls;
 use crate::explain::{self, CLOSED, Explain, NOT_CONNECTED};
 use crate::helper::Helper;
-use crate::ports::Ports;
-use crate::receive::{self, Receive};
 use crate::record::{self, Recorded, Recorder};
 use crate::sleepers;
 use crate::sleepers::Sleepers;
 use crate::table::{self, Kind};
 
-/// Where the service listens.
-const SERVICE: &str = "/run/loopscope/stack.sock";
 /// A service that was not there is asked for again after so long.
 const RETRY: Duration = Duration::from_secs(1);
 /// After so many bytes were read the other end is told of the room at once.
@@ -88,10 +85,8 @@ pub(crate) struct State {
     pub(crate) sleepers: Sleepers,
     /// Turns so far.
     pub(crate) turns: u64,
-    path: Option<PathBuf>,
-    /// Why nothing is taken over, where the environment says what it must not.
-    unreadable: Option<String>,
-    ports: Ports,
+    /// It is read when the program makes its first socket.
+    asked: Option<Asked>,
     /// When to ask for the service again, and why it was not there.
     retry: Option<(Instant, String)>,
     /// Whether nothing is taken over any more, because the program ends or forks.
@@ -112,9 +107,7 @@ impl State {
             count: 0,
             sleepers: Sleepers::new(),
             turns: 0,
-            path: None,
-            unreadable: None,
-            ports: Ports::All,
+            asked: None,
             retry: None,
             is_ending: false,
             leaves_all: None,
@@ -126,19 +119,9 @@ impl State {
 
     /// A socket of TCP or UDP that nobody else has was made. Whether it is the first one.
     pub(crate) fn opened(&mut self, fd: c_int, protocol: Protocol) -> bool {
-        let is_first = self.path.is_none();
+        let is_first = self.asked.is_none();
         if is_first {
-            let path = std::env::var_os("LOOPSCOPE_STACK").map(PathBuf::from);
-            self.path = Some(path.unwrap_or_else(|| SERVICE.into()));
-            let said = |name| std::env::var_os(name).unwrap_or_default();
-            match Receive::parse(&said("LOOPSCOPE_STACK_RECEIVE").to_string_lossy()) {
-                Ok(wanted) => receive::set(wanted),
-                Err(why) => self.unreadable = Some(why),
-            }
-            match Ports::parse(&said("LOOPSCOPE_STACK_ONLY").to_string_lossy()) {
-                Ok(ports) => self.ports = ports,
-                Err(why) => self.unreadable = Some(why),
-            }
+            self.asked = Some(Asked::read());
             self.explain.begin(std::env::var_os("LOOPSCOPE_STACK_EXPLAIN").map(PathBuf::from));
         }
         let is_udp = protocol == Protocol::Udp;
@@ -179,16 +162,17 @@ impl State {
         if descriptor::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) != Some(1) {
             return Err("SO_RCVLOWAT is set".into());
         }
-        if let Some(why) = &self.unreadable {
+        let asked = self.asked.get_or_insert_with(Asked::read);
+        if let Some(why) = &asked.unreadable {
             return Err(why.clone());
         }
-        if let Some(why) = self.ports.refuses(here, there) {
+        if let Some(why) = asked.ports.refuses(here, there) {
             return Err(why.into());
         }
         if is_udp {
             return self.take_datagrams(fd, start);
         }
-        let config = descriptor::config(fd, self.count);
+        let config = descriptor::config(fd, self.count, asked)?;
         let engine = self.engine()?;
         let id = match engine.take(descriptor::borrow(fd), config) {
             Ok(id) => id,
@@ -249,8 +233,8 @@ impl State {
             {
                 return Err(why.clone());
             }
-            let path = self.path.clone().unwrap_or_default();
-            match Engine::observed(&path, Recorder::new()) {
+            let asked = self.asked.get_or_insert_with(Asked::read);
+            match Engine::observed(&asked.service, Recorder::new()) {
                 Ok(engine) => {
                     record::begin();
                     for fd in engine.descriptors() {

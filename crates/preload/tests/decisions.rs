@@ -9,13 +9,18 @@ mod options;
 mod ports;
 #[path = "../src/receive.rs"]
 mod receive;
+#[path = "../src/timeout.rs"]
+mod timeout;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use habit::Habit;
 use options::{
-    How, Way, control, events, forbids, is_told, receiving, sending, setting, setting_datagrams,
+    How, Way, algorithm, control, events, forbids, is_told, receiving, sending, setting,
+    setting_datagrams,
 };
+use loopscope_stack::Algorithm;
 use ports::Ports;
 use receive::Receive;
 
@@ -59,6 +64,32 @@ fn the_environment_says_how_threads_wait() {
 }
 
 #[test]
+fn the_environment_says_the_least_timeout() {
+    for (text, us) in
+        [("100us", 100), ("1ms", 1000), (" 1.5 ms ", 1500), ("0.2s", 200_000), ("120s", 120_000_000)]
+    {
+        assert_eq!(timeout::parse(text), Ok(Some(Duration::from_micros(us))), "{text}");
+    }
+    assert_eq!(timeout::parse(""), Ok(None));
+    for text in ["1", "ms", "99us", "121s", "-1ms", "1 m", "nanms", "1ms2", "infs", "1e400s"] {
+        let wrong = timeout::parse(text).unwrap_err();
+        assert!(wrong.starts_with(&format!("LOOPSCOPE_STACK_RTO_MIN is {text:?}")), "{wrong}");
+    }
+}
+
+#[test]
+fn a_congestion_control_that_the_program_has_asked_for_is_kept() {
+    assert_eq!(algorithm("reno", Some("bbr")), Ok(Algorithm::Reno));
+    assert_eq!(algorithm("cubic", Some("bbr")), Ok(Algorithm::Cubic));
+    // Nobody has asked for it.
+    assert_eq!(algorithm("bbr", Some("bbr")), Ok(Algorithm::Cubic));
+    for default in [Some("cubic"), None] {
+        let why = algorithm("bbr", default).unwrap_err();
+        assert_eq!(why, "TCP_CONGESTION is bbr, and the stack has cubic and reno");
+    }
+}
+
+#[test]
 fn flags_that_the_stack_does_not_know_are_the_kernels() {
     let plain = How::default();
     assert_eq!(receiving(0, false), Some(plain));
@@ -98,13 +129,15 @@ fn flags_that_the_stack_does_not_know_are_the_kernels() {
 #[test]
 fn options_that_the_stack_does_not_know_give_the_connection_back() {
     let (socket, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
-    assert_eq!(setting(tcp, libc::TCP_NODELAY), Way::NoDelay);
+    assert_eq!(setting(tcp, libc::TCP_NODELAY), Way::Delays);
+    assert_eq!(setting(tcp, libc::TCP_CORK), Way::Delays);
+    assert_eq!(setting(tcp, libc::TCP_QUICKACK), Way::Quick);
     assert_eq!(setting(socket, libc::SO_RCVTIMEO), Way::Timeout);
     for (level, name) in [
         (socket, libc::SO_KEEPALIVE),
         (socket, libc::SO_SNDBUF),
         (socket, libc::SO_RCVLOWAT),
-        (tcp, libc::TCP_CORK),
+        (tcp, libc::TCP_CONGESTION),
         (tcp, libc::TCP_USER_TIMEOUT),
         (libc::SOL_TLS, 1),
         (12345, 6789),
@@ -113,7 +146,8 @@ fn options_that_the_stack_does_not_know_give_the_connection_back() {
     }
     // What can be read when the connection is taken over does not stand in the way before.
     assert!(!forbids(socket, libc::SO_KEEPALIVE) && !forbids(tcp, libc::TCP_NODELAY));
-    assert!(forbids(socket, libc::SO_RCVLOWAT) && forbids(tcp, libc::TCP_CORK));
+    assert!(!forbids(tcp, libc::TCP_CORK) && !forbids(tcp, libc::TCP_CONGESTION));
+    assert!(forbids(socket, libc::SO_RCVLOWAT) && forbids(tcp, libc::TCP_REPAIR));
     // The kernel's socket stands still.
     assert!(is_told(socket, libc::SO_ERROR) && !is_told(tcp, libc::TCP_INFO));
     assert_eq!(control(libc::F_SETFL, libc::O_NONBLOCK as usize), (Way::Pass, true));

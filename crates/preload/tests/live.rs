@@ -167,6 +167,38 @@ fn a_program_closes_by_a_system_call() {
 }
 
 #[test]
+fn a_program_corks_and_acknowledges_at_once() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, false]] {
+            let [said, _] = pair(&world, preload, "echo", "corks");
+            assert_eq!(said, "fine");
+        }
+        assert_accelerated(&world.connection(Here));
+    });
+}
+
+#[test]
+fn a_program_makes_system_calls_itself() {
+    in_thread(|| {
+        for (role, why) in [
+            ("polls-itself", "the program waits by system calls without the C library"),
+            ("splices-itself", "syscall()"),
+            ("doubles-itself", "syscall()"),
+        ] {
+            let world = World::make(true);
+            for preload in [[false, false], [true, false]] {
+                let [said, _] = pair(&world, preload, "echo", role);
+                assert_eq!(said, "fine", "{role}");
+            }
+            let line = world.connection(Here);
+            assert_eq!(line["why"], why, "{line}");
+            assert!(line["received"].as_u64() > Some(0), "{line}");
+        }
+    });
+}
+
+#[test]
 fn a_handler_of_a_signal_writes_to_the_connection() {
     in_thread(|| {
         let world = World::make(true);

@@ -565,6 +565,86 @@ static int closes_itself(int fd) {
     return 0;
 }
 
+/* Waits by a system call. */
+static int polls_itself(int fd) {
+    warm(fd);
+    send_all(fd, "data", 4);
+    struct pollfd polled = {fd, POLLIN, 0};
+    struct timespec limit = {10, 0};
+    expect(syscall(SYS_ppoll, &polled, 1, &limit, NULL, 0) == 1, "it is ready");
+    char buffer[4];
+    expect(read(fd, buffer, 4) == 4 && !memcmp(buffer, "data", 4), "the echo");
+    warm(fd);
+    puts("fine");
+    return 0;
+}
+
+/* Moves bytes from a pipe to the connection by a system call. */
+static int splices_itself(int fd) {
+    warm(fd);
+    int ends[2];
+    expect(!pipe(ends) && write(ends[1], "data", 4) == 4, "a pipe");
+    expect(syscall(SYS_splice, ends[0], NULL, fd, NULL, (size_t)4, 0) == 4, "splice()");
+    char buffer[4];
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4 && !memcmp(buffer, "data", 4), "the echo");
+    puts("fine");
+    return 0;
+}
+
+/* Has another number for the connection by a system call, and closes the first one by another. */
+static int doubles_itself(int fd) {
+    warm(fd);
+    int other = open("/dev/null", O_RDWR);
+    expect(other > fd && syscall(SYS_dup3, fd, other, 0) == other, "another number");
+    expect(!syscall(SYS_close_range, fd, fd, 0), "close_range()");
+    expect(open("/dev/null", O_RDWR) == fd && write(fd, "some", 4) == 4, "the number");
+    send_all(other, "data", 4);
+    char buffer[4];
+    expect(recv(other, buffer, 4, MSG_WAITALL) == 4 && !memcmp(buffer, "data", 4), "the echo");
+    puts("fine");
+    return 0;
+}
+
+static uint32_t segments_sent(int fd) {
+    enum { DATA_SEGMENTS_OUT = 156 };
+    char info[160];
+    socklen_t size = sizeof info;
+    expect(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &size) && size == sizeof info, "TCP_INFO");
+    uint32_t segments;
+    memcpy(&segments, info + DATA_SEGMENTS_OUT, sizeof segments);
+    return segments;
+}
+
+/* Puts several writes into one segment, and asks for acknowledgements at once. */
+static int corks(int fd) {
+    enum { TIMES = 100 };
+    const int on = 1, off = 0;
+    char buffer[16];
+    expect(!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), "TCP_CONGESTION");
+    warm(fd);
+    uint32_t before = segments_sent(fd);
+    for (int time = 0; time < TIMES; time++) {
+        expect(!setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), "TCP_CORK");
+        for (int piece = 0; piece < 4; piece++) send_all(fd, "data" + piece, 1);
+        expect(!setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off), "TCP_CORK");
+        expect(recv(fd, buffer, 4, MSG_WAITALL) == 4 && !memcmp(buffer, "data", 4), "the echo");
+        expect(!setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on), "TCP_QUICKACK");
+    }
+    /* A few may be sent again. */
+    uint32_t segments = segments_sent(fd) - before;
+    expect(segments >= TIMES && segments < 2 * TIMES, "a segment for four writes");
+    expect(!setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), "TCP_CORK");
+    int64_t begin = now();
+    send_all(fd, "data", 4);
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "it is kept back, and not for ever");
+    expect(now() - begin > 100000000, "it is kept back");
+    socklen_t size = sizeof buffer;
+    expect(!getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, buffer, &size), "its congestion control");
+    expect(!strcmp(buffer, "reno"), "reno");
+    puts("fine");
+    return 0;
+}
+
 /* TCP_INFO counts what the stack transfers as well, and the connection stays there. */
 static int tells(int fd) {
     enum { TIMES = 1000 };
@@ -810,6 +890,10 @@ int main(int count, char **words) {
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"tells", tells}, {"idles", idles},
         {"closes-itself", closes_itself},
+        {"corks", corks},
+        {"polls-itself", polls_itself},
+        {"splices-itself", splices_itself},
+        {"doubles-itself", doubles_itself},
     };
     if (!strcmp(words[2], "trips")) return trips(fd, atoi(words[5]), atoi(words[6]));
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)

@@ -107,6 +107,8 @@ pub(crate) struct Acks {
     pub(crate) now: bool,
     /// Bytes in order since the last one.
     pub(crate) waiting: usize,
+    /// Whether none waits for another segment.
+    pub(crate) quick: bool,
 }
 
 #[derive(Debug, Default)]
@@ -196,7 +198,7 @@ impl Connection {
             notification: Notification::new(outline.ecn),
             recovery: None,
             tail: None,
-            acks: Acks { sent: expected, now: true, waiting: 0 },
+            acks: Acks { sent: expected, now: true, waiting: 0, quick: false },
             timers: Timers::default(),
             due: Due::default(),
             repeated: 0,
@@ -280,9 +282,16 @@ impl Connection {
         count
     }
 
-    /// Changes [`Config::no_delay`].
-    pub fn set_no_delay(&mut self, no_delay: bool) {
-        self.config.no_delay = no_delay;
+    /// Changes [`Config::no_delay`] and [`Config::is_corked`].
+    pub fn set_delays(&mut self, no_delay: bool, is_corked: bool) {
+        (self.config.no_delay, self.config.is_corked) = (no_delay, is_corked);
+    }
+
+    /// Whether what came is acknowledged at once, and what comes until data are sent (tcp(7),
+    /// TCP_QUICKACK).
+    pub fn set_quick(&mut self, is_quick: bool) {
+        self.acks.quick = is_quick;
+        self.acks.now |= is_quick && self.acks.waiting > 0;
     }
 
     /// When [`Connection::wake`] is to be called, if nothing happens before.
@@ -432,7 +441,8 @@ impl Connection {
         let full = size == most;
         let last = size == queued && (self.config.no_delay || self.small <= self.acknowledged);
         let half = size * 2 >= self.widest && self.flight.is_empty();
-        (full || last || half || self.due.small).then(|| self.next..self.next + size)
+        let small = (last || half) && !self.config.is_corked;
+        (full || small || self.due.small).then(|| self.next..self.next + size)
     }
 
     fn data<'b>(
@@ -459,7 +469,8 @@ impl Connection {
         let window = self.incoming.announce(self.segment, self.scale);
         let ack = self.incoming.next();
         let blocks = if self.selective { self.incoming.blocks() } else { Blocks::default() };
-        self.acks = Acks { sent: ack, now: false, waiting: 0 };
+        let quick = self.acks.quick && payload.is_empty();
+        self.acks = Acks { sent: ack, now: false, waiting: 0, quick };
         self.timers.ack = None;
         let timestamps = self.stamps.as_ref().map(|stamps| Timestamps {
             value: stamps.value(now),

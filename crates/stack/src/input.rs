@@ -332,7 +332,7 @@ impl Connection {
         }
         self.acks.waiting += came.in_order;
         self.acks.now |= self.notification.came(segment.ecn, segment.flags);
-        let at_once = came.at_gap || came.known || came.refused > 0;
+        let at_once = came.at_gap || came.known || came.refused > 0 || self.acks.quick;
         if at_once || self.acks.waiting >= FULL_SEGMENTS * self.segment {
             self.acks.now = true;
         } else if self.timers.ack.is_none() {

@@ -67,6 +67,9 @@ pub struct Config {
     pub peer_delayed_ack: Duration,
     /// Whether small segments are sent at once (TCP_NODELAY), else by RFC 9293 §3.7.4 (Nagle).
     pub no_delay: bool,
+    /// Whether small segments are kept back in any case (TCP_CORK), but for no longer than a
+    /// retransmission time-out.
+    pub is_corked: bool,
     /// How the congestion window grows.
     pub algorithm: Algorithm,
     /// Bytes that the program may write before they are acknowledged.
@@ -114,6 +117,7 @@ impl Default for Config {
             delayed_ack: Duration::from_millis(40),
             peer_delayed_ack: Duration::from_millis(40),
             no_delay: false,
+            is_corked: false,
             algorithm: Algorithm::Cubic,
             send_buffer: 1 << 20,
             receive_buffer: 1 << 20,

@@ -70,6 +70,17 @@ def accelerate(
             show_default=False,
         ),
     ] = None,
+    rto_min: Annotated[
+        str | None,
+        typer.Option(
+            "--rto-min",
+            metavar="DURATION",
+            help="The least time after which what was not acknowledged is sent again; 1ms is above "
+            "the round trips of a local network. Default: LOOPSCOPE_STACK_RTO_MIN, or the kernel's "
+            "(net.ipv4.tcp_rto_min_us, 200 ms).",
+            show_default=False,
+        ),
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -123,9 +134,9 @@ def accelerate(
     if explain and command is None:
         exits.end(exits.USAGE, "--explain is for a program that is run (-- CMD…)")
     if command is None:
-        _change_launcher(install, remove, folder, _variables(only, service, receive))
+        _change_launcher(install, remove, folder, _variables(only, service, receive, rto_min))
         return
-    environment = _environment(_variables(only, service, receive))
+    environment = _environment(_variables(only, service, receive, rto_min))
     name, *_ = command
     try:
         program = find(name)
@@ -170,7 +181,9 @@ def _change_launcher(
         exits.end_of_file_error(error)
 
 
-def _variables(only: str | None, service: Path | None, receive: str | None) -> dict[str, str]:
+def _variables(
+    only: str | None, service: Path | None, receive: str | None, rto_min: str | None
+) -> dict[str, str]:
     """What options say, as the library's variables. Ends the command where it cannot be read."""
     variables = {}
     if service is not None:
@@ -180,6 +193,8 @@ def _variables(only: str | None, service: Path | None, receive: str | None) -> d
         variables["LOOPSCOPE_STACK_ONLY"] = _ports("--only", only)
     if receive is not None:
         variables["LOOPSCOPE_STACK_RECEIVE"] = _way_to_receive("--receive", receive)
+    if rto_min is not None:
+        variables["LOOPSCOPE_STACK_RTO_MIN"] = _least_timeout("--rto-min", rto_min)
     return variables
 
 
@@ -194,6 +209,18 @@ def _way_to_receive(option: str, text: str) -> str:
     if text not in WAYS_TO_RECEIVE:
         exits.end(exits.USAGE, f"{option}: {text!r} should be one of {', '.join(WAYS_TO_RECEIVE)}")
     return text
+
+
+def _least_timeout(option: str, text: str) -> str:
+    from pydantic_core import PydanticCustomError
+
+    from loopscope.experiment.model_components import RTO_MIN
+    from loopscope.experiment.values import Names
+
+    try:
+        return f"{int(RTO_MIN.read(text, Names())) // 1000}us"
+    except PydanticCustomError as error:
+        exits.end(exits.USAGE, f"{option}: {error.message()}")
 
 
 def _library() -> Path:
@@ -228,6 +255,7 @@ def _environment(asked: dict[str, str]) -> dict[str, str]:
     for name, read in (
         ("LOOPSCOPE_STACK_ONLY", _ports),
         ("LOOPSCOPE_STACK_RECEIVE", _way_to_receive),
+        ("LOOPSCOPE_STACK_RTO_MIN", _least_timeout),
     ):
         if environment.get(name):
             environment[name] = read(name, environment[name])

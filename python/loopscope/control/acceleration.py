@@ -68,8 +68,10 @@ def variables(spec: Component, host: Host, run_id: str) -> dict[str, str]:
             "make build"
         )
     before = spec.env.get("LD_PRELOAD")
-    only = {} if asked.only is None else {"LOOPSCOPE_STACK_ONLY": asked.only}
-    return only | {
+    limits = {} if asked.only is None else {"LOOPSCOPE_STACK_ONLY": asked.only}
+    if asked.rto_min_ns is not None:
+        limits["LOOPSCOPE_STACK_RTO_MIN"] = f"{asked.rto_min_ns // 1000}us"
+    return limits | {
         "LD_PRELOAD": host.accelerator + (f":{before}" if before else ""),
         "LOOPSCOPE_STACK": _socket(host.name, run_id),
         "LOOPSCOPE_STACK_RECEIVE": asked.receive,

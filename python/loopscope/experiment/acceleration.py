@@ -11,11 +11,12 @@ class Acceleration:
     """The connections that the stack transfers in a component's own processes.
 
     Those with a port of ``only`` at either end (such as 80,8000-8010), None: all. ``receive``:
-    how its threads wait.
+    how its threads wait. ``rto_min_ns``: the least retransmission time-out, None: the kernel's.
     """
 
     only: str | None
     receive: Literal["adaptive", "spin", "block"]
+    rto_min_ns: int | None = None
 
 
 def service(host: str) -> str:

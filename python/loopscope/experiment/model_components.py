@@ -13,7 +13,7 @@ from . import event_values, values
 from .component_order import EVERY, START_UP, After, Part
 from .file_section import Section, word_or_mapping
 from .place import Place
-from .quantity import SIZE
+from .quantity import DURATION, SIZE
 from .values import Integer, JsonSchema, Names, Quantity, Rule, or_reference, text, wrong
 
 Scalar = str | int | float | bool
@@ -124,6 +124,10 @@ class Ports(Rule):
         return "80,8000-8010"
 
 
+RTO_MIN = Quantity(DURATION, "100us", "120s")
+"""The least retransmission time-out, as crates/preload/src/timeout.rs reads it, too."""
+
+
 class Acceleration(Section):
     """TCP connections that are transferred in the component's own processes."""
 
@@ -134,6 +138,12 @@ class Acceleration(Section):
         default="adaptive",
         description="How threads wait: they look until something is there (`spin`), sleep at once "
         "(`block`), or look for some 50 µs where that has helped before (`adaptive`).",
+    )
+    rto_min: Annotated[int, RTO_MIN] | None = Field(
+        default=None,
+        description="The least time after which what was not acknowledged is sent again (RFC 6298); "
+        "1ms is above the round trips of a local network. Default: the kernel's, which is 200ms "
+        "where nobody has changed `net.ipv4.tcp_rto_min_us`.",
     )
 
 

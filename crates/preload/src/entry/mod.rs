@@ -8,3 +8,5 @@ mod several;
 mod signals;
 mod sockets;
 mod transfers;
+
+pub(crate) use sockets::before_close_range;

@@ -163,14 +163,19 @@ fn closing_all(first: c_int, last: c_int, alone: bool) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    before_close_range(first, last, flags);
+    // SAFETY: the caller's.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// close_range(2) is about to be called.
+pub(crate) fn before_close_range(first: c_uint, last: c_uint, flags: c_int) {
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
     if flags & CLOSE_RANGE_CLOEXEC == 0 && first <= last {
         let limit = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
         // With other flags other threads keep them, or the call fails.
         closing_all(limit(first), limit(last), flags == 0);
     }
-    // SAFETY: the caller's.
-    unsafe { real::close_range(first, last, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -290,15 +295,20 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if table::kind(fd) == Kind::Candidate && !is_udp && options::forbids(level, name) {
         lock::with(|state| state.release(fd, &why()));
     }
-    let way = match is_udp {
+    let mut way = match is_udp {
         true => options::setting_datagrams(level, name),
         false => options::setting(level, name),
     };
+    // The kernel would send it.
+    if way == Way::Delays && table::kind(fd) == Kind::Taken && descriptor::has_unsent(fd) {
+        way = Way::GiveBack;
+    }
     if way == Way::GiveBack && table::kind(fd) == Kind::Taken {
         lock::with(|state| state.release(fd, &why()));
     }
     change(fd, way, "setsockopt()", call, |state| match way {
-        Way::NoDelay => state.read_no_delay(fd),
+        Way::Delays => state.read_delays(fd),
+        Way::Quick => state.read_quick(fd),
         Way::Timeout => state.read_timeouts(fd),
         Way::Segment => state.read_segment(fd),
         Way::Pass | Way::GiveBack => {}

@@ -1,6 +1,7 @@
 //! What a program has set of a connection that the stack has.
 
 use libc::c_int;
+use loopscope_stack::Connection;
 
 use super::State;
 use crate::descriptor;
@@ -22,13 +23,24 @@ impl State {
         }
     }
 
-    /// TCP_NODELAY was set or not.
-    pub(crate) fn read_no_delay(&mut self, fd: c_int) {
-        let is_set = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Some(0);
+    /// TCP_NODELAY or TCP_CORK was set or not.
+    pub(crate) fn read_delays(&mut self, fd: c_int) {
+        let is_set = |name| descriptor::integer(fd, libc::IPPROTO_TCP, name) != Some(0);
+        let (no_delay, is_corked) = (is_set(libc::TCP_NODELAY), is_set(libc::TCP_CORK));
+        self.change(fd, |connection| connection.set_delays(no_delay, is_corked));
+    }
+
+    /// TCP_QUICKACK was set or not.
+    pub(crate) fn read_quick(&mut self, fd: c_int) {
+        let is_quick = descriptor::integer(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK) != Some(0);
+        self.change(fd, |connection| connection.set_quick(is_quick));
+    }
+
+    fn change(&mut self, fd: c_int, change: impl FnOnce(&mut Connection)) {
         if let Some(id) = self.slot(fd).and_then(|slot| slot.id())
-            && let Some(engine) = &mut self.engine
+            && let Some(connection) = self.engine.as_mut().and_then(|engine| engine.change(id))
         {
-            engine.set_no_delay(id, is_set);
+            change(connection);
             self.turn();
         }
     }

@@ -225,6 +225,42 @@ fn rfc_9293_3_7_4_a_small_segment_waits_until_no_small_one_is_on_its_way() {
     assert_eq!([script.writes(10), script.writes(10)], [[(0, 10)], [(10, 10)]]);
 }
 
+// tcp(7).
+
+#[test]
+fn tcp_cork_keeps_small_segments_back_for_a_retransmission_time_out() {
+    let with = Config { no_delay: true, is_corked: true, ..config() };
+    let mut script = Script::with(with, |_| {});
+    assert_eq!(script.writes(10), []);
+    assert_eq!(script.writes(SEGMENT), [(0, SEGMENT)], "a full segment goes");
+    assert_eq!(script.writes(10), []);
+    assert_eq!(script.gives(ack(1000)), [], "nothing is on its way, and the rest still waits");
+    let late = script.passes(ms(1000));
+    assert_eq!(late.len(), 1);
+    assert_eq!((late[0].0, late[0].1.at, late[0].1.length), (ms(200), 1000, 20));
+    script.gives(ack(1020));
+    assert_eq!(script.writes(10), []);
+    script.connection.set_delays(false, false);
+    assert_eq!(script.sends_data(), [(1020, 10)]);
+}
+
+#[test]
+fn tcp_quickack_acknowledges_at_once_until_data_are_sent() {
+    let mut script = Script::new();
+    assert_eq!(script.gives(data(0, 10, 0)), []);
+    script.connection.set_quick(true);
+    assert_eq!(script.sends()[0].ack, 10, "what came before");
+    for at in [10, 20, 30] {
+        assert_eq!(script.gives(data(at, 10, 0))[0].ack, at + 10);
+    }
+    assert_eq!(script.writes(10), [(0, 10)]);
+    assert_eq!(script.gives(data(40, 10, 10)), [], "it answers, so an acknowledgement can wait");
+    script.connection.set_quick(true);
+    assert_eq!(script.sends()[0].ack, 50);
+    script.connection.set_quick(false);
+    assert_eq!(script.gives(data(50, 10, 10)), []);
+}
+
 #[test]
 fn rfc_9293_3_8_6_1_a_closed_window_is_probed_ever_more_seldom_until_it_opens() {
     let mut script = Script::with(config(), |state| state.peer_window = 0);
@@ -632,6 +668,21 @@ fn rfc_8985_7_the_last_segment_is_sent_again_after_two_round_trips() {
     assert_eq!((probe[0].1.at, probe[0].1.length), (2000, SEGMENT));
     assert_eq!(script.connection.counts().time_outs, 0);
     assert_eq!(probe[0].0, script.now - ms(300) + ms(200).min(ms(240)));
+}
+
+#[test]
+fn rfc_8985_7_2_a_lone_segment_is_sent_again_at_the_least_time_out() {
+    let least = ms(1);
+    let with = Config { least_timeout: least, peer_delayed_ack: least, ..config() };
+    let mut script = Script::with(with, |state| {
+        state.round_trip = Some((Duration::from_micros(50), Duration::from_micros(5)));
+    });
+    assert_eq!(script.writes(10), [(0, 10)]);
+    let again = script.passes(ms(5));
+    let (at, first) = &again[0];
+    assert_eq!((first.at, first.length), (0, 10));
+    assert_eq!(*at, ms(1));
+    assert_eq!(script.expired[0], Timer::TailLossProbe, "the window does not shrink");
 }
 
 #[test]
