@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stack import exchange, floor, many, others
+from stack import exchange, floor, lost, many, others
 
 FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
     "stack-round-trip": exchange.round_trips,
     "stack-udp-round-trip": exchange.datagrams,
     "stack-bulk": exchange.bulk,
     "stack-many": many.many,
+    "stack-lost": lost.lost,
     "stack-others": others.others,
     "stack-floor": floor.floor,
 }

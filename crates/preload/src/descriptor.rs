@@ -173,7 +173,7 @@ pub(crate) fn receive(
 pub(crate) fn streams(fd: c_int) -> Option<(u64, u64)> {
     let info: [u64; 20] = option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0; 20])?;
     let [acknowledged, received] = [info[15], info[16]];
-    Some((received, acknowledged + unsent(fd).unwrap_or(0)))
+    Some((received, acknowledged + count(fd, libc::TIOCOUTQ).unwrap_or(0)))
 }
 
 /// Bytes that wait in both queues of the kernel's socket: those that can be read, and those that

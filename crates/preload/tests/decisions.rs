@@ -16,11 +16,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use habit::Habit;
+use loopscope_stack::Algorithm;
 use options::{
     How, Way, algorithm, control, events, forbids, is_told, receiving, sending, setting,
     setting_datagrams,
 };
-use loopscope_stack::Algorithm;
 use ports::Ports;
 use receive::Receive;
 
@@ -65,9 +65,13 @@ fn the_environment_says_how_threads_wait() {
 
 #[test]
 fn the_environment_says_the_least_timeout() {
-    for (text, us) in
-        [("100us", 100), ("1ms", 1000), (" 1.5 ms ", 1500), ("0.2s", 200_000), ("120s", 120_000_000)]
-    {
+    for (text, us) in [
+        ("100us", 100),
+        ("1ms", 1000),
+        (" 1.5 ms ", 1500),
+        ("0.2s", 200_000),
+        ("120s", 120_000_000),
+    ] {
         assert_eq!(timeout::parse(text), Ok(Some(Duration::from_micros(us))), "{text}");
     }
     assert_eq!(timeout::parse(""), Ok(None));

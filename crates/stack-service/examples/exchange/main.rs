@@ -12,10 +12,15 @@
 //! `exchange many KIND CONNECTIONS SECONDS` has 64 requests of 64 bytes on their way over so many
 //! connections. KIND: `kernel`, or `unmodified` as above.
 //!
+//! `exchange lost KIND BYTES COUNT LEAST OBJECT` has COUNT messages of BYTES each lose their last
+//! segment, which the program OBJECT drops; LEAST: the least retransmission time-out in µs. KIND:
+//! `kernel`, or `unmodified`.
+//!
 //! `exchange others KIND COUNT [OBJECT]` has COUNT datagrams of 64 bytes, and then a stream of COUNT
 //! KiB, go by the kernel, while something looks at each packet. KIND: `none`; `service`, which has
 //! another connection on the device; or `xdp`, the program in that section of the file OBJECT.
 
+mod lost;
 mod many;
 mod others;
 mod wire;
@@ -303,7 +308,7 @@ fn start(
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if many::run(&words) {
+    if many::run(&words) || lost::run(&words) {
         return;
     }
     if let ["others", kind, count, object @ ..] = &words[..] {

@@ -235,7 +235,7 @@ fn tcp_cork_keeps_small_segments_back_for_a_retransmission_time_out() {
     assert_eq!(script.writes(SEGMENT), [(0, SEGMENT)], "a full segment goes");
     assert_eq!(script.writes(10), []);
     assert_eq!(script.gives(ack(1000)), [], "nothing is on its way, and the rest still waits");
-    let late = script.passes(ms(1000));
+    let late = script.passes(ms(210));
     assert_eq!(late.len(), 1);
     assert_eq!((late[0].0, late[0].1.at, late[0].1.length), (ms(200), 1000, 20));
     script.gives(ack(1020));
