@@ -67,8 +67,8 @@ pub struct Config {
     pub peer_delayed_ack: Duration,
     /// Whether small segments are sent at once (TCP_NODELAY), else by RFC 9293 §3.7.4 (Nagle).
     pub no_delay: bool,
-    /// Whether small segments are kept back in any case (TCP_CORK), but for no longer than a
-    /// retransmission time-out.
+    /// Whether small segments are kept back in any case (TCP_CORK), but for no longer than 200 ms, or
+    /// a longer retransmission time-out.
     pub is_corked: bool,
     /// How the congestion window grows.
     pub algorithm: Algorithm,

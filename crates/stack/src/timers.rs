@@ -11,6 +11,8 @@ use crate::state::End;
 const LEAST_PROBE: Duration = Duration::from_micros(100);
 /// Between two probes of a closed window.
 const LONGEST_PROBE: Duration = Duration::from_secs(60);
+/// How long TCP_CORK keeps data back, at least (tcp(7)).
+const CORKED: Duration = Duration::from_millis(200);
 
 /// A timer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +191,8 @@ impl Connection {
         } else if self.timers.closed_window.is_none() && !self.due.question {
             self.owed.get_or_insert(now);
             let wait = self.trips.timeout().saturating_mul(1 << self.window_probes.min(16));
-            self.timers.closed_window = Some(now + wait.min(LONGEST_PROBE));
+            let least = if self.config.is_corked { CORKED } else { Duration::ZERO };
+            self.timers.closed_window = Some(now + wait.min(LONGEST_PROBE).max(least));
         }
     }
 }
