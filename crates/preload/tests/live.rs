@@ -193,7 +193,7 @@ fn a_program_makes_system_calls_itself() {
             }
             let line = world.connection(Here);
             assert_eq!(line["why"], why, "{line}");
-            assert!(line["received"].as_u64() > Some(0), "{line}");
+            assert!(line["received_by_stack"].as_u64() > Some(0), "{line}");
         }
     });
 }

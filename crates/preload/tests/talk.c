@@ -617,7 +617,7 @@ static uint32_t segments_sent(int fd) {
 
 /* Puts several writes into one segment, and asks for acknowledgements at once. */
 static int corks(int fd) {
-    enum { TIMES = 100 };
+    enum { TIMES = 1000 };
     const int on = 1, off = 0;
     char buffer[16];
     expect(!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), "TCP_CONGESTION");
