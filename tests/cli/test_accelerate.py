@@ -146,11 +146,11 @@ def test_a_least_time_out_has_a_unit_and_a_range(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--service", service.path, "--", "true")
-    for text, why in [("1", "1 needs a unit"), ("50us", "50us is too small: at least 100us")]:
+    for text, why in [("1", "'1' has no unit"), ("50us", "50us is too small: at least 100us")]:
         assert f"loopscope: --rto-min: {why}" in refused("--rto-min", text, *words)
     monkeypatch.setenv("LOOPSCOPE_STACK_RTO_MIN", "1h")
     assert "LOOPSCOPE_STACK_RTO_MIN: 1h is too large: at most 120s" in refused(*words)
-    monkeypatch.setenv("LOOPSCOPE_STACK_RTO_MIN", "0.2 s")
+    monkeypatch.setenv("LOOPSCOPE_STACK_RTO_MIN", "0.2s")
     done = run("--service", service.path, "--", "env")
     assert "LOOPSCOPE_STACK_RTO_MIN=200000us\n" in done.stdout
 

@@ -51,7 +51,7 @@ def test_another_user_inherits_a_small_set_and_the_caller_all(
         (", accelerate: {only: '80,90-70'}", "'90-70' in '80,90-70' should be a port"),
         (", accelerate: {receive: sleep}", "write adaptive or spin or block"),
         (", accelerate: {recieve: spin}", "recieve"),
-        (", accelerate: {rto_min: 1}", "1 needs a unit"),
+        (", accelerate: {rto_min: 1}", "'1' has no unit"),
         (", accelerate: {rto_min: 99us}", "99us is too small: at least 100us"),
         (", accelerate: {rto_min: 121s}", "121s is too large: at most 120s"),
         (", fetch: [../x]", "'../x' is not in the component's working directory"),
