@@ -19,8 +19,8 @@ UNSEGMENTED = 1.0
 # The rate of requests over 10 000 connections by the kernel's, where both ends take all of their
 # processors.
 MANY = 1.0
-# A message whose last segment was lost: ms until the answer, as long as the least time-out is that of
-# a local network, or other segments are on their way.
+# A message whose last segment was lost: ms until the answer, where the least time-out is that of a
+# local network, or other segments are on their way.
 LOST_MS = 5.0
 # Bytes of a segment, at most.
 SEGMENT = 1460

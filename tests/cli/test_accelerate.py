@@ -155,7 +155,9 @@ def test_a_least_time_out_has_a_unit_and_a_range(
     assert "LOOPSCOPE_STACK_RTO_MIN=200000us\n" in done.stdout
 
 
-def test_the_program_gets_the_library_s_variables_and_else_what_it_would_have(service: Service) -> None:
+def test_the_program_gets_the_library_s_variables_and_else_what_it_would_have(
+    service: Service,
+) -> None:
     # In the C locale Python sets LC_CTYPE for what it starts.
     plain = {"PATH": "/usr/bin:/bin", "LD_PRELOAD": "libm.so.6 libdl.so.2", "A": "b c"}
     asked = ["--only", " 80, 90-91", "--service", os.path.relpath(service.path)]

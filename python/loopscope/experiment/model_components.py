@@ -141,9 +141,9 @@ class Acceleration(Section):
     )
     rto_min: Annotated[int, RTO_MIN] | None = Field(
         default=None,
-        description="The least time after which what was not acknowledged is sent again (RFC 6298); "
-        "1ms is above the round trips of a local network. Default: the kernel's, which is 200ms "
-        "where nobody has changed `net.ipv4.tcp_rto_min_us`.",
+        description="The least time after which what was not acknowledged is sent again "
+        "(RFC 6298); 1ms is above the round trips of a local network. Default: the kernel's, which "
+        "is 200ms where nobody has changed `net.ipv4.tcp_rto_min_us`.",
     )
 
 
