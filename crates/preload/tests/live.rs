@@ -167,6 +167,42 @@ fn a_program_closes_by_a_system_call() {
 }
 
 #[test]
+fn a_handler_jumps_out_of_a_call() {
+    in_thread(|| {
+        let world = World::make(true);
+        for preload in [[false, false], [true, true]] {
+            let [said, _] = pair(&world, preload, "echo", "jumps");
+            assert_eq!(said, "fine");
+        }
+        let line = world.connection(Here);
+        assert_eq!(line["why"], "the program has ended", "{line}");
+    });
+}
+
+/// What the stack does not do goes back, and the program sees no difference.
+#[test]
+fn a_program_does_what_the_stack_does_not() {
+    in_thread(|| {
+        for (role, why) in [
+            ("nests", "its instance of epoll is polled itself"),
+            ("watches-alone", "epoll_ctl()"),
+            ("urges", "flags that are the kernel's"),
+            ("moves", "splice()"),
+            ("spawns", "the program has forked while it had the connection"),
+        ] {
+            let world = World::make(true);
+            for preload in [[false, false], [true, true]] {
+                let [said, _] = pair(&world, preload, "echo", role);
+                assert_eq!(said, "fine", "{role}");
+            }
+            let line = world.connection(Here);
+            assert_eq!(line["why"], why, "{role}: {line}");
+            assert!(line["received_by_stack"].as_u64() > Some(0), "{role}: {line}");
+        }
+    });
+}
+
+#[test]
 fn a_program_corks_and_acknowledges_at_once() {
     in_thread(|| {
         let world = World::make(true);

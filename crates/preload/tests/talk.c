@@ -8,6 +8,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <spawn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -605,6 +607,129 @@ static int doubles_itself(int fd) {
     return 0;
 }
 
+/* Sends a word and waits for its echo. */
+static void trip(int fd, const char *word) {
+    char buffer[16];
+    size_t size = strlen(word);
+    send_all(fd, word, size);
+    expect(recv(fd, buffer, size, MSG_WAITALL) == (ssize_t)size, "an echo");
+    expect(!memcmp(buffer, word, size), "the echo");
+}
+
+static sigjmp_buf before_call;
+
+static void jump(int number) {
+    (void)number;
+    siglongjmp(before_call, 1);
+}
+
+/* Leaves calls that wait by a jump from a handler. */
+static int jumps(int fd) {
+    warm(fd);
+    struct sigaction act = {.sa_handler = jump};
+    sigaction(SIGALRM, &act, NULL);
+    for (volatile int time = 0; time < 40; time++) {
+        if (!sigsetjmp(before_call, 1)) {
+            struct itimerval timer = {{0}, {0, 500 + 100 * time}};
+            setitimer(ITIMER_REAL, &timer, NULL);
+            char buffer[4];
+            if (time % 2) recv(fd, buffer, 4, 0);
+            else poll(&(struct pollfd){fd, POLLIN, 0}, 1, -1);
+            die("it waits");
+        }
+        trip(fd, "data");
+    }
+    puts("fine");
+    return 0;
+}
+
+static void watch(int epoll, int fd, uint32_t events) {
+    struct epoll_event event = {events, {.fd = fd}};
+    expect(!epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl()");
+}
+
+static void finds(int epoll, int fd) {
+    struct epoll_event event;
+    expect(epoll_wait(epoll, &event, 1, 10000) == 1 && event.data.fd == fd, "epoll_wait()");
+}
+
+/* Watches the connection by an instance of epoll that another one watches. */
+static int nests(int fd) {
+    warm(fd);
+    int inner = epoll_create1(0), outer = epoll_create1(0);
+    watch(inner, fd, EPOLLIN);
+    watch(outer, inner, EPOLLIN);
+    for (int time = 0; time < 100; time++) {
+        char buffer[4];
+        send_all(fd, "data", 4);
+        finds(outer, inner);
+        finds(inner, fd);
+        expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "the echo");
+    }
+    puts("fine");
+    return 0;
+}
+
+/* Watches it by two instances of which one is woken. */
+static int watches_alone(int fd) {
+    warm(fd);
+    int first = epoll_create1(0), second = epoll_create1(0);
+    watch(first, fd, EPOLLIN | EPOLLEXCLUSIVE);
+    watch(second, fd, EPOLLIN | EPOLLEXCLUSIVE);
+    for (int time = 0; time < 100; time++) {
+        char buffer[4];
+        send_all(fd, "data", 4);
+        finds(time % 2 ? first : second, fd);
+        expect(recv(fd, buffer, 4, MSG_WAITALL) == 4, "the echo");
+    }
+    puts("fine");
+    return 0;
+}
+
+/* Sends urgent data, which the other end does not read. */
+static int urges(int fd) {
+    warm(fd);
+    send_all(fd, "da", 2);
+    expect(send(fd, "!", 1, MSG_OOB) == 1, "urgent data");
+    send_all(fd, "ta", 2);
+    char buffer[4];
+    expect(recv(fd, buffer, 4, MSG_WAITALL) == 4 && !memcmp(buffer, "data", 4), "the echo");
+    trip(fd, "data");
+    puts("fine");
+    return 0;
+}
+
+/* Moves bytes by a pipe both ways. */
+static int moves(int fd) {
+    warm(fd);
+    int ends[2];
+    char buffer[4];
+    expect(!pipe(ends) && write(ends[1], "data", 4) == 4, "a pipe");
+    expect(splice(ends[0], NULL, fd, NULL, 4, 0) == 4, "to the connection");
+    expect(splice(fd, NULL, ends[1], NULL, 4, 0) == 4, "from the connection");
+    expect(read(ends[0], buffer, 4) == 4 && !memcmp(buffer, "data", 4), "the echo");
+    puts("fine");
+    return 0;
+}
+
+/* Starts a program whose output is the connection. */
+static int spawns(int fd) {
+    warm(fd);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    posix_spawn_file_actions_addclose(&actions, fd);
+    char *words[] = {"sh", "-c", "printf child", NULL}, buffer[5];
+    pid_t child;
+    int status;
+    expect(!posix_spawn(&child, "/bin/sh", &actions, NULL, words, environ), "posix_spawn()");
+    expect(waitpid(child, &status, 0) == child && status == 0, "its end");
+    expect(recv(fd, buffer, 5, MSG_WAITALL) == 5 && !memcmp(buffer, "child", 5), "its output");
+    trip(fd, "data");
+    puts("fine");
+    return 0;
+}
+
 static uint32_t segments_sent(int fd) {
     enum { DATA_SEGMENTS_OUT = 156 };
     char info[160];
@@ -890,6 +1015,8 @@ int main(int count, char **words) {
         {"starts", starts}, {"closes", closes}, {"passes", passes}, {"cancels", cancels},
         {"computes", computes}, {"tells", tells}, {"idles", idles},
         {"closes-itself", closes_itself},
+        {"jumps", jumps}, {"nests", nests}, {"watches-alone", watches_alone}, {"urges", urges},
+        {"moves", moves}, {"spawns", spawns},
         {"corks", corks},
         {"polls-itself", polls_itself},
         {"splices-itself", splices_itself},

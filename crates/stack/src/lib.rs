@@ -10,7 +10,8 @@
 //! | acceptance of segments, windows, probes of closed windows, Nagle | RFC 9293 |
 //! | window scale, timestamps, PAWS | RFC 7323 |
 //! | selective acknowledgements, also of what came twice | RFC 2018, RFC 2883 |
-//! | losses, probes for the last segments | RFC 8985 (RACK-TLP) |
+//! | losses, probes for the last segments | RFC 8985 (RACK-TLP), in place of RFC 6675's counts |
+//! | bytes that are on their way | RFC 6675 §4 (pipe) |
 //! | retransmission time-out | RFC 6298, with a least time-out that the user sets |
 //! | congestion window | RFC 9438 (CUBIC), RFC 5681 (Reno), RFC 6937 |
 //! | marks of congestion | RFC 3168 |
