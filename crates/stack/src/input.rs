@@ -197,7 +197,7 @@ impl Connection {
             self.owed = (!all).then_some(now);
             self.timers.retransmission = (!all).then(|| now + self.trips.timeout());
         }
-        self.end_tail(ack, needless, same && segment.blocks.is_empty());
+        self.end_tail(now, ack, needless, same && segment.blocks.is_empty());
         if !self.selective && is_repeated {
             self.repeated += 1;
             delivered.bytes = self.segment;
@@ -268,13 +268,16 @@ impl Connection {
 
     /// RFC 8985 §7.4: a probe that sent data again and was needed has hidden a loss. That is so when
     /// something later is acknowledged and it was not reported as needless before.
-    fn end_tail(&mut self, ack: Place, needless: bool, is_repeated: bool) {
+    fn end_tail(&mut self, now: Duration, ack: Place, needless: bool, is_repeated: bool) {
         let Some(tail) = self.tail else { return };
         if ack < tail.until {
             return;
         }
         if !tail.again || needless {
             self.tail = None;
+            if tail.again {
+                self.trips.probe_was_needless(now);
+            }
         } else if ack > tail.until {
             self.tail = None;
             self.counts.recoveries += 1;

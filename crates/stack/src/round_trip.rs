@@ -10,8 +10,14 @@ const GRANULARITY: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_secs(120);
 /// RFC 6298 §2.1.
 const FIRST: Duration = Duration::from_secs(1);
-/// Two of them are the window of the least round trip.
+/// Two of them are the window of the least and the longest round trip.
 const HALF_WINDOW: Duration = Duration::from_secs(5);
+/// So many round trips of that window tell how long the other end delays its answers.
+const ENOUGH: u32 = 4;
+/// A probe for the loss of a lone segment waits for so long, at least: processes may be held up.
+const SOON: Duration = Duration::from_millis(2);
+/// After a probe that was needless they wait for long.
+const LONG: Duration = Duration::from_secs(10);
 
 /// What is known of the round trips of a connection.
 #[derive(Debug)]
@@ -21,9 +27,19 @@ pub(crate) struct RoundTrips {
     least_timeout: Duration,
     /// The time-out is doubled so often.
     doubled: u32,
-    /// The least of this half of the window, and of the one before.
-    least: [Option<Duration>; 2],
+    /// What was measured in this half of the window, and in the one before.
+    halves: [Half; 2],
     half_began: Duration,
+    /// When a probe for the loss of a lone segment was found to have been needless.
+    needless: Option<Duration>,
+}
+
+/// Round trips of some seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Half {
+    least: Option<Duration>,
+    longest: Duration,
+    count: u32,
 }
 
 impl RoundTrips {
@@ -35,8 +51,9 @@ impl RoundTrips {
             variation: known.map_or(Duration::ZERO, |(_, variation)| variation),
             least_timeout,
             doubled: 0,
-            least: [smoothed, None],
+            halves: [Half { least: smoothed, ..Half::default() }, Half::default()],
             half_began: Duration::ZERO,
+            needless: None,
         }
     }
 
@@ -53,10 +70,13 @@ impl RoundTrips {
             }
         }
         if now >= self.half_began + HALF_WINDOW {
-            self.least = [None, self.least[0]];
+            self.halves = [Half::default(), self.halves[0]];
             self.half_began = now;
         }
-        self.least[0] = Some(self.least[0].map_or(taken, |least| least.min(taken)));
+        let half = &mut self.halves[0];
+        half.least = Some(half.least.map_or(taken, |least| least.min(taken)));
+        half.longest = half.longest.max(taken);
+        half.count += 1;
     }
 
     /// SRTT and RTTVAR.
@@ -71,7 +91,25 @@ impl RoundTrips {
 
     /// The least round trip of the last five to ten seconds in which there was one.
     pub(crate) fn least(&self) -> Option<Duration> {
-        self.least.iter().flatten().min().copied()
+        self.halves.iter().filter_map(|half| half.least).min()
+    }
+
+    /// How long the answer to a lone segment may be delayed besides two round trips, `at_most` where
+    /// that is not known: RFC 8985 §7.2 lets a sender use what it knows of the other end. That is
+    /// twice the longest answer of the last seconds.
+    pub(crate) fn delay(&self, now: Duration, at_most: Duration) -> Duration {
+        let count: u32 = self.halves.iter().map(|half| half.count).sum();
+        let was_wrong = self.needless.is_some_and(|at| now.saturating_sub(at) < LONG);
+        if was_wrong || count < ENOUGH {
+            return at_most;
+        }
+        let longest = self.halves.iter().map(|half| half.longest).max().unwrap_or(at_most);
+        (longest * 2).max(SOON).min(at_most)
+    }
+
+    /// The other end had a lone segment when that was sent again.
+    pub(crate) fn probe_was_needless(&mut self, now: Duration) {
+        self.needless = Some(now);
     }
 
     /// The time-out as it is now.

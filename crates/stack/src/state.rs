@@ -63,7 +63,8 @@ pub struct Config {
     /// How long an acknowledgement may wait for another segment or for data to go with (RFC 9293
     /// §3.8.6.3: at most 500 ms).
     pub delayed_ack: Duration,
-    /// How long the other end's may wait: a probe for the loss of a single segment is as late.
+    /// How long the other end's may wait: a probe for the loss of a single segment is as late, unless
+    /// the other end was seen to answer sooner.
     pub peer_delayed_ack: Duration,
     /// Whether small segments are sent at once (TCP_NODELAY), else by RFC 9293 §3.7.4 (Nagle).
     pub no_delay: bool,

@@ -175,7 +175,7 @@ impl Connection {
         let Some(smoothed) = self.trips.smoothed() else { return };
         let mut wait = (smoothed * 2).max(LEAST_PROBE);
         if self.flight.segments() == 1 {
-            wait += self.config.peer_delayed_ack;
+            wait += self.trips.delay(now, self.config.peer_delayed_ack);
         }
         let at = now + wait;
         // Before the time-out, which would shrink the window.

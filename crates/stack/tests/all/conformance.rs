@@ -686,6 +686,52 @@ fn rfc_8985_7_2_a_lone_segment_is_sent_again_at_the_least_time_out() {
 }
 
 #[test]
+fn rfc_8985_7_2_a_peer_that_answers_soon_is_not_waited_for_long() {
+    let mut script = Script::with(config(), |state| state.round_trip = Some((ms(1), ms(0))));
+    let mut at = 0;
+    // Sends ten bytes that are answered after a millisecond.
+    let mut trip = |script: &mut Script, at: &mut i64| {
+        assert_eq!(script.writes(10), [(*at, 10)]);
+        assert_eq!(script.passes(ms(1)), []);
+        *at += 10;
+        script.gives(ack(*at));
+    };
+    // Sends ten bytes that are not; when they are sent again.
+    let probed = |script: &mut Script, at: i64| {
+        assert_eq!(script.writes(10), [(at, 10)]);
+        let begin = script.now;
+        let again = script.passes(ms(60));
+        assert_eq!((again.len(), again[0].1.at), (1, at));
+        again[0].0 - begin
+    };
+    for _ in 0..3 {
+        trip(&mut script, &mut at);
+    }
+    assert_eq!(probed(&mut script, at), ms(42), "two round trips, and what one may be delayed");
+    at += 10;
+    script.gives(ack(at));
+    for _ in 0..3 {
+        trip(&mut script, &mut at);
+    }
+    let soon = probed(&mut script, at);
+    assert!((ms(4)..ms(5)).contains(&soon), "{soon:?}");
+    // It had them, and was about to say so.
+    at += 10;
+    let blocks = [(at - 10, at)];
+    script.gives(Gives { blocks: &blocks, ..ack(at) });
+    trip(&mut script, &mut at);
+    assert!(probed(&mut script, at) >= ms(42));
+    at += 10;
+    script.gives(ack(at));
+    script.passes(ms(10_000));
+    for _ in 0..4 {
+        trip(&mut script, &mut at);
+    }
+    let soon = probed(&mut script, at);
+    assert!((ms(4)..ms(5)).contains(&soon), "{soon:?}");
+}
+
+#[test]
 fn rfc_8985_7_3_new_data_go_as_a_probe_where_there_are_any() {
     let mut script = Script::new();
     script.writes(2 * SEGMENT + 10);
