@@ -690,7 +690,7 @@ fn rfc_8985_7_2_a_peer_that_answers_soon_is_not_waited_for_long() {
     let mut script = Script::with(config(), |state| state.round_trip = Some((ms(1), ms(0))));
     let mut at = 0;
     // Sends ten bytes that are answered after a millisecond.
-    let mut trip = |script: &mut Script, at: &mut i64| {
+    let trip = |script: &mut Script, at: &mut i64| {
         assert_eq!(script.writes(10), [(*at, 10)]);
         assert_eq!(script.passes(ms(1)), []);
         *at += 10;
