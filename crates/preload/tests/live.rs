@@ -8,13 +8,19 @@ mod world;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use loopscope_stack_service::Service;
 use machines::At::{Here, There};
 use machines::{ENDS, World, assert_accelerated, in_thread, python3, talk};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use world::PATIENCE;
+
+/// Programs that are killed.
+const TRIES: usize = 20;
+/// Until the other end of one has seen the end of its stream.
+const END: Duration = Duration::from_secs(5);
 
 /// A pair of `talk.c`: one that answers there, one that calls here. What both say.
 fn pair(world: &World, preload: [bool; 2], answer: &str, call: &str) -> [String; 2] {
@@ -166,6 +172,31 @@ fn a_program_closes_by_a_system_call() {
     });
 }
 
+/// So does the service end what it has of them: the next one is served.
+#[test]
+fn the_other_end_of_a_program_that_is_killed_sees_its_end() {
+    in_thread(|| {
+        let world = World::make(true);
+        let mut rng = fastrand::Rng::new();
+        for time in 0..TRIES {
+            let is_also_there = time % 2 == 0;
+            let words = "answer echo-to-end 10.0.0.2 7000";
+            let mut there = world.talk(There, is_also_there, words);
+            assert_eq!(there.line(), "ready");
+            let here = world.talk(Here, true, "call trips 10.0.0.2 7000 1000000 64");
+            assert_eq!(there.line(), "connected");
+            std::thread::sleep(Duration::from_micros(rng.u64(0..150_000)));
+            here.stop(Signal::SIGKILL);
+            let killed = Instant::now();
+            assert_eq!(there.end(), "ended");
+            assert!(killed.elapsed() < END, "{:?}", killed.elapsed());
+        }
+        pair(&world, [true, true], "echo", "trips 5000 64");
+        let line = world.explained(Here).pop().unwrap();
+        assert_accelerated(&line);
+    });
+}
+
 #[test]
 fn a_handler_jumps_out_of_a_call() {
     in_thread(|| {
@@ -295,9 +326,9 @@ fn the_service_ends_meanwhile() {
         let mut answering = world.talk(There, true, "answer echo 10.0.0.2 7000");
         assert_eq!(answering.line(), "ready");
         let calling = world.talk(Here, true, "call trips 10.0.0.2 7000 50000 2000");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         world.here.as_mut().unwrap().end();
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         world.there.as_mut().unwrap().end();
         calling.end();
         answering.end();
@@ -333,7 +364,7 @@ fn a_program_that_does_not_call_outlives_the_process_of_the_service() {
             let begin = Instant::now();
             while std::os::unix::net::UnixStream::connect(&path).is_err() {
                 assert!(begin.elapsed() < PATIENCE, "it does not listen");
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             let mut answering = world.talk(There, false, "answer late 10.0.0.2 7000");
             assert_eq!(answering.line(), "ready");
@@ -547,7 +578,7 @@ fn a_file_comes_whole_from_pythons_server_to_curl() {
             }
             if preload[1] {
                 let id = nix::unistd::Pid::from_raw(server.child.id() as i32);
-                nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+                nix::sys::signal::kill(id, Signal::SIGINT).unwrap();
                 let _ = server.child.wait();
                 let line = world.connection(There);
                 let of = |key: &str| line[key].as_u64().unwrap();

@@ -84,6 +84,21 @@ static int echo(int fd) {
     }
 }
 
+/* Echoes until the other end's stream has ended, or was reset. */
+static int echo_to_end(int fd) {
+    static char buffer[1 << 16];
+    puts("connected");
+    fflush(stdout);
+    for (;;) {
+        ssize_t count = read(fd, buffer, sizeof buffer);
+        if (count > 0) count = send(fd, buffer, count, MSG_NOSIGNAL);
+        if (count < 0 && errno != ECONNRESET && errno != EPIPE) die("echo");
+        if (count <= 0) break;
+    }
+    puts("ended");
+    return 0;
+}
+
 /* Echoes for two connections, one after the other. */
 static int echo_twice(int fd) {
     echo(fd);
@@ -1006,7 +1021,7 @@ int main(int count, char **words) {
         int (*act)(int);
     } acts[] = {
         {"mixes", mixes}, {"sends-files", sends_files}, {"echo", echo}, {"echo-twice", echo_twice}, {"errors", errors},
-        {"handlers", handlers}, {"threads", threads},
+        {"handlers", handlers}, {"threads", threads}, {"echo-to-end", echo_to_end},
         {"forks", forks}, {"executes", executes}, {"unsent", unsent}, {"slow", slow},
         {"is-reset", is_reset}, {"errors-peer", errors_peer}, {"resets-at-word", resets_at_word},
         {"waits-first", waits_first}, {"counts", counts},
