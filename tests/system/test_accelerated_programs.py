@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ordinary_user import OrdinaryUser
 from stack_machines import HERE, THERE, Namespace, service, two_machines
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -45,16 +47,23 @@ sys.exit(4)
 """
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, Path]]:
-    """A machine with a service, whose neighbour sends back what it gets; the service's socket."""
-    path = tmp_path_factory.mktemp("service") / "stack.sock"
+@contextmanager
+def served(path: Path) -> Iterator[Namespace]:
+    """A machine with a service at this path, whose neighbour sends back what it gets."""
     with two_machines() as (here, there), service(here, path):
         command = there.words(sys.executable, "-c", ECHO)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as echo:
             assert echo.stdout is not None and echo.stdout.readline() == "ready\n"
-            yield here, path
+            yield here
             echo.kill()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, Path]]:
+    """Such a machine, and its service's socket."""
+    path = tmp_path_factory.mktemp("service") / "stack.sock"
+    with served(path) as here:
+        yield here, path
 
 
 def call(machine: tuple[Namespace, Path], *options: str) -> subprocess.CompletedProcess[str]:
@@ -82,6 +91,16 @@ def explained(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]
 def test_a_program_is_accelerated(machine: tuple[Namespace, Path]) -> None:
     done = call(machine)
     assert (done.returncode, done.stdout, done.stderr) == (4, "talked\n", "")
+
+
+@pytest.mark.full
+def test_a_user_without_rights_has_a_program_accelerated(user: OrdinaryUser) -> None:
+    path = user.place / "stack.sock"
+    words = ("accelerate", "--explain", "--json", "--service", path, "--", "python", "-c", CALL)
+    with served(path) as here:
+        remote, *_ = explained(user.run(here.words(*user.words(*words))))
+    assert remote["accelerated"] is True
+    assert int(str(remote["received_by_stack"])) >= 6 * TRIPS - 12
 
 
 def test_each_socket_is_explained(machine: tuple[Namespace, Path]) -> None:
