@@ -13,6 +13,7 @@ FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
     "stack-bulk": exchange.bulk,
     "stack-many": many.many,
     "stack-lost": lost.lost,
+    "stack-idle": exchange.idle,
     "stack-others": others.others,
     "stack-floor": floor.floor,
 }

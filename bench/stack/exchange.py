@@ -17,9 +17,10 @@ from targets import spread
 ROUNDS = 9
 ROUND_TRIPS = 20_000
 MEGABYTES = 500
+SECONDS = 5
 KERNEL = ("blocking", "spinning")
 STACK = ("stack", "unmodified", "unmodified-spin", "unmodified-block")
-KERNEL_UDP = ("udp-blocking",)
+KERNEL_UDP = ("udp-blocking", "udp-spinning")
 STACK_UDP = ("udp-unmodified", "udp-unmodified-spin", "udp-unmodified-block")
 KERNEL_BULK = ("blocking-bulk", "unsegmented-bulk")
 STACK_BULK = ("stack-bulk", "unmodified-bulk")
@@ -42,6 +43,19 @@ def bulk() -> dict[str, Any]:
     """By kind: Gbit/s, and how many processors both ends took; the stack's ratios."""
     found = _measured("stack-bulk", KERNEL_BULK + STACK_BULK, MEGABYTES)
     return _compared(found, (STACK_BULK, KERNEL_BULK), ("gbit_per_s",))
+
+
+def idle() -> dict[str, Any]:
+    """By kind: percent of a CPU that a client takes which waits for seconds."""
+    if os.geteuid() != 0:
+        return {"skipped": "network namespaces and programs on devices need root"}
+    build("-p", "loopscope-preload")
+    program = example("exchange", "loopscope-stack-service")
+    kinds = ("kernel", "unmodified")
+    calls = {kind: partial(once, program, "idle", kind, str(SECONDS)) for kind in kinds}
+    found = in_turns("stack-idle", ROUNDS, calls)
+    found["kinds"] = spreads(found.pop("values", {}))
+    return found
 
 
 def _compared(

@@ -21,6 +21,8 @@ UNSEGMENTED = 1.0
 MANY = 1.0
 # A message whose last segment was lost: ms until the answer.
 LOST_MS = 5.0
+# Percent of a CPU that a program takes which waits.
+IDLE = 0.1
 # Datagrams of others: the time by that with an XDP program which passes all.
 OTHERS = 1.02
 
@@ -30,7 +32,7 @@ def _over_tcp(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _over_udp(found: dict[str, Any]) -> Iterator[Row]:
-    return _round_trips(found, "UDP", {"udp-blocking": UDP})
+    return _round_trips(found, "UDP", {"udp-blocking": UDP, "udp-spinning": SPINNING})
 
 
 def _round_trips(
@@ -108,6 +110,17 @@ def _lost(found: dict[str, Any]) -> Iterator[Row]:
         yield Row(f"  unmodified {case}", f"of kernel {case}", "", _said(each), "")
 
 
+def _idle(found: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in found and isinstance(found["skipped"], str):
+        yield Row("a program that waits", "", NOT_MEASURED, "", found["skipped"])
+        return
+    for kind, each in found["kinds"].items():
+        taken = each["cpu_percent"]["median"]
+        judged = verdict(taken < IDLE) if kind == "unmodified" else ""
+        target = f"below {IDLE:g} % of a CPU" if judged else ""
+        yield Row(f"a program that waits, {kind}", target, f"{taken:.3f} %", "", judged)
+
+
 def _others(found: dict[str, Any]) -> Iterator[Row]:
     if "skipped" in found and isinstance(found["skipped"], str):
         yield Row("traffic of others", "", NOT_MEASURED, "", found["skipped"])
@@ -153,6 +166,7 @@ PARTS = {
     "stack-bulk": _bulk,
     "stack-many": _many,
     "stack-lost": _lost,
+    "stack-idle": _idle,
     "stack-others": _others,
     "stack-floor": _floor,
 }

@@ -1,12 +1,11 @@
 //! Messages whose last segment is lost the first time that it is sent: how long it takes until they
 //! are answered.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::wire::{HERE, ends, enter, program_under, run as command, serve, this_program};
+use crate::wire::{HERE, READY, programs, run as run_command};
 
 const PORT: u16 = 7000;
 const ANSWER: usize = 64;
@@ -14,7 +13,6 @@ const ANSWER: usize = 64;
 const WARM_UP: usize = 100;
 /// The last byte of those that are lost.
 const LOST: u8 = 255;
-const READY: &str = "ready";
 /// The first words of a program at one end.
 const SERVER: &str = "as-server-of-lost";
 const CLIENT: &str = "as-client-of-lost";
@@ -31,39 +29,18 @@ pub(crate) fn run(words: &[&str]) -> bool {
     true
 }
 
-/// Has `shape`, the bytes of a message and the number of those that are lost, by programs whose TCP is
-/// that of `kind`. The least retransmission time-out of both ends is `least` µs. `object` is the
-/// program that drops them.
-fn measure(kind: &str, shape: [&str; 2], least: &str, object: &str) {
-    let namespaces = ends(false);
-    let start = |at: usize, word: &str| {
-        let (namespace, name) = (namespaces[at].try_clone(), ["here", "there"][at]);
-        std::thread::scope(|scope| {
-            let start = || {
-                enter(namespace.expect("there are descriptors"), at);
-                std::fs::write("/proc/sys/net/ipv4/tcp_rto_min_us", least)
-                    .expect("Linux 6.11 has this setting");
-                let mut program = match kind {
-                    "kernel" => Command::new(this_program()),
-                    "unmodified" => program_under(&serve(name), "adaptive"),
-                    _ => panic!("no kind is called {kind}"),
-                };
-                if at == 0 {
-                    command("ip", &format!("link set dev here xdpdrv object {object} section xdp"));
-                }
-                program.arg(word).args(shape).stdout(Stdio::piped()).spawn().expect("it starts")
-            };
-            scope.spawn(start).join().expect("it is done")
-        })
-    };
-    let mut server = start(0, SERVER);
-    let mut ready = String::new();
-    let said = server.stdout.take().expect("a pipe");
-    BufReader::new(said).read_line(&mut ready).expect("it is text");
-    assert_eq!(ready.trim(), READY);
-    let client = start(1, CLIENT).wait_with_output().expect("it ends");
-    assert!(client.status.success() && server.wait().expect("it ends").success());
-    print!("{}", String::from_utf8(client.stdout).expect("it is text"));
+/// Has messages of so many bytes lost, by programs whose TCP is that of `kind`. The least
+/// retransmission time-out of both ends is `least` µs. `object` is the program that drops them.
+fn measure(kind: &str, [bytes, count]: [&str; 2], least: &str, object: &str) {
+    let words = [SERVER, CLIENT].map(|word| [word, bytes, count]);
+    let said = programs(kind, [&words[0], &words[1]], |at| {
+        std::fs::write("/proc/sys/net/ipv4/tcp_rto_min_us", least)
+            .expect("Linux 6.11 has this setting");
+        if at == 0 {
+            run_command("ip", &format!("link set dev here xdpdrv object {object} section xdp"));
+        }
+    });
+    print!("{said}");
 }
 
 fn as_server(bytes: usize, count: usize) {

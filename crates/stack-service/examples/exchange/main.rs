@@ -6,8 +6,8 @@
 //! asked until there is something), `unsegmented` (blocking ones, whose devices get segments one by
 //! one), `stack` (both ends use the engine, and look until there is something), or `unmodified`,
 //! `unmodified-spin` and `unmodified-block`: the program of `blocking`, at both ends under the
-//! library of crates/preload, which waits so. That has to be built before. `udp-` before `blocking`
-//! and the unmodified ones has the 64 bytes go as datagrams of UDP.
+//! library of crates/preload, which waits so. That has to be built before. `udp-` before `blocking`,
+//! `spinning` and the unmodified ones has the 64 bytes go as datagrams of UDP.
 //!
 //! `exchange many KIND CONNECTIONS SECONDS` has 64 requests of 64 bytes on their way over so many
 //! connections. KIND: `kernel`, or `unmodified` as above.
@@ -16,10 +16,13 @@
 //! segment, which the program OBJECT drops; LEAST: the least retransmission time-out in µs. KIND:
 //! `kernel`, or `unmodified`.
 //!
+//! `exchange idle KIND SECONDS` has a client wait for so long. KIND: `kernel`, or `unmodified`.
+//!
 //! `exchange others KIND COUNT [OBJECT]` has COUNT datagrams of 64 bytes, and then a stream of COUNT
 //! KiB, go by the kernel, while something looks at each packet. KIND: `none`; `service`, which has
 //! another connection on the device; or `xdp`, the program in that section of the file OBJECT.
 
+mod idle;
 mod lost;
 mod many;
 mod others;
@@ -74,7 +77,7 @@ impl End {
         loop {
             let count = match self {
                 End::Blocking(stream) | End::Spinning(stream) => or_none(stream.read(target)),
-                End::Datagrams(socket) => socket.recv(target).expect("it was not lost"),
+                End::Datagrams(socket) => or_none(socket.recv(target)),
                 End::Stack(engine, id) => {
                     engine.turn().expect(SERVED);
                     engine.read(*id, target).expect(SERVED).expect(HELD)
@@ -270,7 +273,9 @@ fn start(
             return exchange.run_program(receive, name, || _ = barrier.wait());
         }
         if exchange.is_udp {
-            let mut end = End::Datagrams(datagrams(exchange.is_client));
+            let socket = datagrams(exchange.is_client);
+            socket.set_nonblocking(kind == "spinning").expect("it is a socket");
+            let mut end = End::Datagrams(socket);
             barrier.wait();
             return exchange.run(&mut end, ClockId::CLOCK_THREAD_CPUTIME_ID);
         }
@@ -308,7 +313,7 @@ fn start(
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if many::run(&words) || lost::run(&words) {
+    if many::run(&words) || lost::run(&words) || idle::run(&words) {
         return;
     }
     if let ["others", kind, count, object @ ..] = &words[..] {
@@ -333,7 +338,7 @@ fn main() {
         "unmodified-block",
     ];
     let is_known = match is_udp {
-        true => !is_bulk && (kind == "blocking" || kind.starts_with("unmodified")),
+        true => !is_bulk && !["stack", "unsegmented"].contains(&kind),
         false => true,
     };
     assert!(is_known && kinds.contains(&kind), "no kind is called {kind}");

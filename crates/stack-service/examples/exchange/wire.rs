@@ -1,9 +1,10 @@
 //! Two network namespaces with a pair of devices between them, each end with a service and a
 //! processor of its own. Needs root.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use loopscope_stack_service::Service;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
@@ -104,6 +105,43 @@ pub(crate) fn temporary(name: &str) -> PathBuf {
 /// Where this program is.
 pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().expect("it is there")
+}
+
+/// What a program says that can be connected to.
+pub(crate) const READY: &str = "ready";
+
+/// Has this program run as a server here and as a client there, with these words, by the TCP of
+/// `kind`; what the client says. `prepare` is called in the namespace of each end before.
+pub(crate) fn programs(
+    kind: &str,
+    [server, client]: [&[&str]; 2],
+    prepare: impl Fn(usize) + Sync,
+) -> String {
+    let namespaces = ends(false);
+    let start = |at: usize, words: &[&str]| {
+        let (namespace, name) = (namespaces[at].try_clone(), ["here", "there"][at]);
+        std::thread::scope(|scope| {
+            let start = || {
+                enter(namespace.expect("there are descriptors"), at);
+                prepare(at);
+                let mut program = match kind {
+                    "kernel" => Command::new(this_program()),
+                    "unmodified" => program_under(&serve(name), "adaptive"),
+                    _ => panic!("no kind is called {kind}"),
+                };
+                program.args(words).stdout(Stdio::piped()).spawn().expect("it starts")
+            };
+            scope.spawn(start).join().expect("it is done")
+        })
+    };
+    let mut server = start(0, server);
+    let mut ready = String::new();
+    let said = server.stdout.take().expect("a pipe");
+    BufReader::new(said).read_line(&mut ready).expect("it is text");
+    assert_eq!(ready.trim(), READY);
+    let client = start(1, client).wait_with_output().expect("it ends");
+    assert!(client.status.success() && server.wait().expect("it ends").success());
+    String::from_utf8(client.stdout).expect("it is text")
 }
 
 /// This program at one end, as one that knows nothing of the stack, but is under the library of
