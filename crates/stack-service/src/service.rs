@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use loopscope_engine::wire::{Answer, Request, VERSION};
-use loopscope_unix_lines::{accept, bind, connect, is_file, receive, send};
+use loopscope_unix_lines::{accept, bind, connect, is_file, receive_within, send};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -31,6 +31,8 @@ use crate::undo::Failed;
 const MOST: usize = 256;
 /// Those of one user, but of root: others are to have some, too.
 const MOST_OF_USER: usize = 128;
+/// Bytes of a request at most.
+const LINE: usize = 4096;
 /// A process that has connected asks for devices within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A process that has closed its connection to the service has ended within so many milliseconds.
@@ -150,7 +152,7 @@ fn refuse(stream: &UnixStream, why: String) {
 /// whether there is a service.
 fn begins(stream: &UnixStream, programs: &Programs) -> io::Result<bool> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    match receive(stream)? {
+    match receive_within(stream, LINE)? {
         Some((Request::Begin { version: VERSION }, _)) => {
             stream.set_read_timeout(None)?;
             return Ok(true);
@@ -203,7 +205,7 @@ fn serve_one(stream: &UnixStream, spare: &Arc<Spare>, programs: &Programs, faile
     // A program that does not keep to the protocol is like one that has ended.
     if send(stream, &welcome.answer, &welcome.files()).is_ok() {
         spare.make(failed);
-        while let Ok(Some((request, files))) = receive::<Request>(stream) {
+        while let Ok(Some((request, files))) = receive_within::<Request>(stream, LINE) {
             let reply = lock(&program).answer(request, files);
             if send(stream, &reply.answer, &reply.files()).is_err() {
                 break;

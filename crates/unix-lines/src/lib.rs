@@ -44,6 +44,14 @@ pub fn send(
 
 /// A document and its descriptors; None at the end of the stream.
 pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    receive_within(stream, MOST)
+}
+
+/// The same, where a line of the other side has `most` bytes at most.
+pub fn receive_within<T: DeserializeOwned>(
+    stream: &UnixStream,
+    most: usize,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let (mut line, mut files) = (vec![], vec![]);
     let mut part = vec![0; 1 << 16];
     while line.last() != Some(&b'\n') {
@@ -60,10 +68,13 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<(T
                 files.extend(fds);
             }
         }
+        if files.len() > FILES {
+            return Err(io::Error::other("a line of the other side has too many descriptors"));
+        }
         if bytes == 0 && line.is_empty() {
             return Ok(None);
         }
-        if bytes == 0 || line.len() + bytes > MOST {
+        if bytes == 0 || line.len() + bytes > most {
             return Err(io::Error::other("a line of the other side has no end"));
         }
         line.extend_from_slice(&part[..bytes]);
