@@ -76,6 +76,8 @@ pub struct Connections<T = ()> {
     /// When to look at which: each connection that waits, and some that have been removed or looked
     /// at.
     looks: BTreeMap<Duration, Vec<Id>>,
+    /// Room for further ones.
+    spare: Vec<Vec<Id>>,
 }
 
 impl<T> Default for Connections<T> {
@@ -88,6 +90,7 @@ impl<T> Default for Connections<T> {
             touched: vec![],
             ended: vec![],
             looks: BTreeMap::new(),
+            spare: vec![],
         }
     }
 }
@@ -206,8 +209,8 @@ impl<T> Connections<T> {
     /// [`Connections::send`] comes after it.
     pub fn wake(&mut self, now: Duration, mut expired: impl FnMut(Id, Timer)) {
         while let Some(first) = self.looks.first_entry().filter(|first| *first.key() <= now) {
-            let (at, ids) = first.remove_entry();
-            for id in ids {
+            let (at, mut ids) = first.remove_entry();
+            for id in ids.drain(..) {
                 let found = self.find(id).filter(|held| held.looks == Some(at));
                 let Some(held) = found else { continue };
                 held.looks = None;
@@ -218,6 +221,7 @@ impl<T> Connections<T> {
                     self.wait(id, now);
                 }
             }
+            self.spare.push(ids);
         }
     }
 
@@ -242,7 +246,8 @@ impl<T> Connections<T> {
         if held.looks.is_none_or(|at| deadline < at) {
             let at = look_before(deadline, now);
             held.looks = Some(at);
-            self.looks.entry(at).or_default().push(id);
+            let (looks, spare) = (&mut self.looks, &mut self.spare);
+            looks.entry(at).or_insert_with(|| spare.pop().unwrap_or_default()).push(id);
         }
     }
 }
