@@ -74,5 +74,5 @@ def test_the_table_has_what_the_library_knows() -> None:
     assert {name for name in names - stamps if f"`{name}`" not in PAGE} == set()
     assert "`SO_TIMESTAMP…`" in PAGE
     first = (source / "first.rs").read_text()
-    for name in ("splice", "tee", "vmsplice", "recvmmsg", "sendmmsg", "pread"):
+    for name in ("splice", "tee", "vmsplice", "pread", "pwrite"):
         assert f" {name} " in first and f"`{name}`" in PAGE
