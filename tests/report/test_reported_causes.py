@@ -112,7 +112,7 @@ def test_where_several_ways_lead_it_is_said_what_tells_of_one(tmp_path: Path) ->
     made = held_run(tmp_path / "run", expect=(), edges=edges)
     run = open_run(made)
     page = html.unescape(write_report(run, analyse(run)).read_text())
-    asked = "`loopscope why RUN --path loop --from EVENT --to EVENT`"
+    asked = "loopscope why RUN --path loop --from EVENT --to EVENT "
     assert "<p>What held single messages: several ways lead" in page and asked in page
     assert 'id="bands-loop"' not in page and "causes-loop" not in figures_of(page)
     done = CliRunner().invoke(app, ["figure", str(made), "causes"])

@@ -131,8 +131,8 @@ def list_of(results: Results, path: str) -> Messages | None:
 def several_ways(path: str) -> str:
     """What to say of causes where `list_of` has none."""
     return (
-        "several ways lead from its beginnings to its ends; what held messages on one of them, "
-        f"`loopscope why RUN --path {path} --from EVENT --to EVENT` says"
+        "several ways lead from its beginnings to its ends; loopscope why RUN "
+        f"--path {path} --from EVENT --to EVENT explains messages along one of them"
     )
 
 
