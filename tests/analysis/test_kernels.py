@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from test_ranking import held_run
 
+from loopscope.analysis import analyse
 from loopscope.analysis.kernels import read_kernels
+from loopscope.analysis.messages import Messages
+from loopscope.experiment import PathEdge
 from loopscope.experiment.kernel_events import AUTO, CLASSES, OF_MESSAGES
 from loopscope.report.rows import kernel_line
+from loopscope.timeline import open_run
 
 FOUND = {"error": None, "asked": True, "absent": [], "threads_known": True}
 
@@ -105,7 +113,39 @@ def test_what_auto_leaves_out_is_told(patterns: tuple[str, ...], left_out: set[s
     run.specification = Plan(patterns)
     result, _ = read_kernels(run, {})
     assert result is not None and set(result.left_out) == left_out
-    shown: Any = SimpleNamespace(kernel=result, paths=())
+    shown: Any = SimpleNamespace(kernel=result, paths=(), graphs=())
     said = f"auto leaves out for their cost: {', '.join(result.left_out)}"
     assert kernel_line(shown) == (said if left_out else "")
     assert result.to_dict().get("left_out", []) == list(result.left_out)
+
+
+@pytest.mark.parametrize(
+    ("edges", "told"),
+    [
+        ((), True),
+        ((PathEdge(0, 1, "key", "id"),), True),
+        ((PathEdge(0, 1, "key", "id"), PathEdge(0, 2, "key", "id")), False),
+    ],
+    ids=["list", "one way", "several ways"],
+)
+def test_what_recording_cost_messages_is_told_of_paths_with_one_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edges: tuple[PathEdge, ...], told: bool
+) -> None:
+    made = held_run(tmp_path / "run", expect=(), edges=edges)
+    found = {**FOUND, "costs": {"sched": {"event_ns": 300.0, "unknown": None}}}
+    (made / "base/1/kernel.json").write_text(json.dumps({"kernels": {"_kernel": found}}))
+    compared: list[tuple[str, int]] = []
+
+    def added(_: Any, paths: Mapping[str, Messages]) -> dict[str, Any]:
+        compared.extend((name, len(each)) for name, each in paths.items())
+        return {}
+
+    monkeypatch.setattr("loopscope.analysis.kernels.read_added", added)
+    results = analyse(open_run(made))
+    assert results.kernel is not None
+    assert compared == ([("loop", 20)] if told else [])
+    # A waking, and the switches with which its sender goes and its receiver comes.
+    costs = {"loop": {"events": 3, "ns": 900}} if told else {}
+    assert results.kernel.to_dict()["costs"] == costs
+    line = "cost at most 900 ns (0.0099 %) of loop's p50"
+    assert (line in kernel_line(results)) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from loopscope.analysis.kernel_causes import WhyPart
 from loopscope.analysis.messages import read_messages
 from loopscope.analysis.ranking import limit_of, rank, without
 from loopscope.analysis.why import WhyHop, WhyMessage, why
+from loopscope.experiment import MessagePath, PathEdge
 from loopscope.experiment.measures import Allowed, Expectation, Hop, Requirement
 from loopscope.timeline import open_run
 
@@ -51,6 +53,13 @@ def test_the_cause_of_most_misses_is_first() -> None:
         ("blocked", 1, 2, 5190),
         ("running", 1, 2, 45),
     ]
+
+
+def test_a_hop_of_which_nothing_is_told_is_a_cause_of_its_own() -> None:
+    whole = message(1, [("running", "n", 40)])
+    untold = WhyHop("b", "c", 200, 10, (), "the kernel of h2 was not recorded")
+    found = replace(whole, ns=240, hops=(*whole.hops, untold)).causes()
+    assert found == {("running", "n"): 40, ("unknown", "the kernel of h2 was not recorded"): 200}
 
 
 def test_nothing_is_late() -> None:
@@ -104,8 +113,14 @@ def held_run(
     expect: Sequence[Expectation] = (LATE,),
     lost: Sequence[int] = (),
     waits: Sequence[int] = (9 * MS,) * 20,
+    edges: Sequence[PathEdge] = (),
+    counted: bool = False,
 ) -> Path:
-    """Messages, each of which waits for some 9 ms while another thread has the processor."""
+    """Messages, each of which waits for some 9 ms while another thread has the processor.
+
+    ``edges``: the path is a graph of the event sent, the one received, and one that never is.
+    ``counted``: the kernel's counts of the receiver are there instead of its events.
+    """
     rows, switches, wakings = [], [], []
 
     def switch(ts: int, cpu: int, prev: int, state: int, come: int) -> dict[str, Any]:
@@ -128,12 +143,33 @@ def held_run(
         flags = {"common_flags": 0, "cpu": 0, "tid": SENDER, "task": RECEIVER}
         wakings.append({"ts": at + 20_000, "counter": at + 20_000, **flags})
     events = [event("source", "pipe", "sent"), event("sink", "pipe", "received")]
-    given: dict[str, Any] = {"paths": [path("loop", "id", events)], "expect": expect}
+    of_path = path("loop", "id", events)
+    if edges:
+        last = max(edge.end for edge in edges)
+        every = (*events, event("logger", "pipe", "received"))[: last + 1]
+        of_path = MessagePath("loop", "id", every, keys=("id",) * len(every), edges=tuple(edges))
+    given: dict[str, Any] = {"paths": [of_path], "expect": expect}
     made = SyntheticRun(root, rows, [Host("h1", reference=True, max_err_ns=0)], **given).write()
     folder = made / "base/1/timeline/kernel"
+    if counted:
+        kernel_table(folder, "schedstat", _looks(waits))
+        return made
     kernel_table(folder, "sched_switch", sorted(switches, key=lambda row: row["ts"]))
     kernel_table(folder, "sched_waking", wakings)
     return made
+
+
+def _looks(waits: Sequence[int]) -> list[dict[str, Any]]:
+    """The kernel's counts of the receiver, around each time that it waited."""
+    rows, waited = [], 0
+    for number, wait in enumerate(waits):
+        at = 5 * SECOND + 20 * MS * number
+        for ts in (at - 1_000, at + 1_000, at + wait + 10_000):
+            waited += wait if ts > at + wait else 0
+            of = {"tid": RECEIVER, "root": RECEIVER, "comm": "receiver", "host": "h1"}
+            counts = {"took_ns": 100, "run_ns": 0, "wait_ns": waited}
+            rows.append({"ts": ts, "counter": ts, **of, **counts})
+    return rows
 
 
 @pytest.mark.parametrize("counters", [True, False])

@@ -35,6 +35,18 @@ def test_a_missed_cost_of_an_event_is_not_hidden_by_the_next_kind() -> None:
     }
 
 
+def test_what_is_recorded_by_default_is_judged_with_and_without_root() -> None:
+    kinds = {"off": _kind(), "auto": _kind(), "full": _kind(), "off, no root": _kind()}
+    kinds["auto, no root"] = _kind() | {"p50_ns_ratio": _spread(1.17)}
+    found = rows(kernel.table.PARTS, {"kernel-loop": {"messages": 1, "kinds": kinds}})
+    assert verdicts(found) == {
+        "pipeline, kernel: auto": "met",
+        "pipeline, kernel: auto, no root": "MISSED",
+    }
+    (row,) = (each for each in found if each.what == "pipeline, kernel: auto, no root")
+    assert row.target == "5 % of p50" and "p50 1.170" in row.ratio
+
+
 def test_rows_of_one_name_are_all_judged() -> None:
     every = [Row("a", "", "", "", "MISSED"), Row("b", "", "", "", ""), Row("a", "", "", "", "met")]
     assert verdicts(every) == {"a": "MISSED", "a (2)": "met"}

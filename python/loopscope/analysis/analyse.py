@@ -146,7 +146,7 @@ def _analyse(
         lists[path.name] = MeasuredPath(messages, dropped_of(run, path), link_events)
         problems += doubts + lists[path.name].problems()
     measured: _Measured = {**lists, **graphs}
-    kernel, doubts = read_kernels(run, {name: each.messages for name, each in lists.items()})
+    kernel, doubts = read_kernels(run, measured)
     problems += doubts
     numbers: dict[str, ValueResult] = {}
     for value in values:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loopscope.analysis.bounded_statistics import Nanoseconds
+    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
     from loopscope.timeline import Run
 
@@ -33,10 +35,13 @@ _DROPPED = "kernel.packet_drop"
 _UDP = 17
 
 
-def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult | None, list[str]]:
+def read_kernels(
+    run: Run, paths: Mapping[str, MeasuredPath | MeasuredDag]
+) -> tuple[KernelResult | None, list[str]]:
     """Counts of the kernels' events and what they cost, and what is wrong with them.
 
-    None if none were to be recorded.
+    None if none were to be recorded. What they cost messages is told of lists, and of branching
+    paths with a single way, see `MeasuredDag.as_list`.
     """
     if not run.kernels:
         return None, []
@@ -72,14 +77,16 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     for name, cost in costs:
         if cost["event_ns"] is not None:
             event_ns[name] = max(cost["event_ns"], event_ns.get(name, 0.0))
-    added = read_added(run, paths)
+    lists = {name: each.as_list for name, each in paths.items()}
+    told = {name: each for name, each in lists.items() if each is not None}
+    added = read_added(run, told)
     result = KernelResult(
         classes,
         tuple(sorted(absent)),
         {name: why for _, name, found in kernels if (why := _unrecorded(found)) is not None},
         event_ns,
         next(iter(unknown), None),
-        {} if unknown or added else _costs(run, paths, event_ns),
+        {} if unknown or added else _costs(run, told, event_ns),
         () if is_partial(run) else tuple(_untold(run)),
         tuple(_drops(run)),
         _stolen(run),

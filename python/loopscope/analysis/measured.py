@@ -199,6 +199,11 @@ class MeasuredPath:
         self.hops = [self.part(hop) for hop in path.hops]
         self.loop.legs = (self.hops[0], self.hops[-1])
 
+    @property
+    def as_list(self) -> Messages:
+        """Its messages, see `MeasuredDag.as_list`."""
+        return self.messages
+
     def windowed(
         self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
     ) -> list[MeasuredInterval]:

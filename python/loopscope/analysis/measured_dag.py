@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,14 @@ from loopscope.analysis.missing_events import Missing
 from loopscope.analysis.path_result import TIMES, FlowResult, GraphResult
 from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, number
 from loopscope.analysis.regularity import Arrivals
+from loopscope.analysis.ways import only_way
 from loopscope.analysis.window import choices
 
 if TYPE_CHECKING:
     from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.flow import Sent, Used
     from loopscope.analysis.message_dag import MessageDag
+    from loopscope.analysis.messages import Messages
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import Hop, MessagePath, PathEdge, TimeWindow
     from loopscope.timeline import Run
@@ -219,6 +222,15 @@ class MeasuredDag:
         self.messages = graph
         self.dropped = dropped_of(run, graph.path)
         self._parts: dict[tuple[int, int], MeasuredFlow] = {}
+
+    @cached_property
+    def as_list(self) -> Messages | None:
+        """Its messages until their first uses, as those of a list of events.
+
+        None where several ways lead from its beginnings to its ends.
+        """
+        way = only_way(self.messages.path, self.messages.path.ends)
+        return None if way is None else self.messages.along(way)
 
     @property
     def loop(self) -> MeasuredFlow:

@@ -15,7 +15,7 @@ from loopscope.analysis.message_dag import MessageDag
 from loopscope.analysis.path_result import TIMES
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.verdict import Verdict
-from loopscope.analysis.ways import ways_between
+from loopscope.analysis.ways import only_way
 from loopscope.analysis.why import can_explain, lost, slowest, why
 from loopscope.experiment import Expectation, Requirement
 
@@ -138,11 +138,11 @@ def _of_list(
     if not isinstance(messages, MessageDag):
         return messages, wanted
     ends = messages.path.loop if wanted.hop is None else (wanted.hop.start, wanted.hop.end)
-    ways = list(ways_between(messages.path, *ends))
+    way = only_way(messages.path, [ends])
     timed = isinstance(wanted, Requirement) or wanted.stat in TIMES
-    if len(ways) != 1 or not timed:
+    if way is None or not timed:
         return None, wanted
-    return messages.along(ways[0]), replace(wanted, hop=None)
+    return messages.along(way), replace(wanted, hop=None)
 
 
 def _main_cause(

@@ -8,7 +8,7 @@ from loopscope.analysis.message_dag import read_graph
 from loopscope.timeline import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import MessagePath
@@ -53,6 +53,12 @@ def way_of(path: MessagePath, start: str | None, end: str | None, through: str |
     raise RunError(
         f"path {path.name} has several ways, say which by --from, --to, --through: {shown}"
     )
+
+
+def only_way(path: MessagePath, ends: Sequence[tuple[int, int]]) -> list[int] | None:
+    """The only way from the first event of one of the pairs to its second; None if several."""
+    ways = [way for first, last in ends for way in ways_between(path, first, last)]
+    return ways[0] if len(ways) == 1 else None
 
 
 def ways_between(path: MessagePath, first: int, last: int) -> Iterator[list[int]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from loopscope.analysis import counted, message_packets
+from loopscope.analysis.causes import UNKNOWN
 from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import Part, mostly_unknown, prefixed, split
 from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
@@ -79,9 +80,14 @@ class WhyMessage(Document):
     """Between which events it was lost, and by what where that is known."""
 
     def causes(self) -> Counter[tuple[str, str]]:
-        """For how long each held it in all hops together, ns, by name and cause of the part."""
+        """For how long each held it in all hops together, ns, by name and cause of the part.
+
+        A hop of which nothing could be told is one part.
+        """
         sums: Counter[tuple[str, str]] = Counter()
         for hop in self.hops:
+            if hop.unknown is not None:
+                sums[UNKNOWN, hop.unknown] += max(hop.ns, 0)
             for part in hop.parts:
                 sums[part.name, part.cause] += part.ns
         return sums

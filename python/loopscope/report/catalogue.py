@@ -16,7 +16,7 @@ from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.figure_source import FigureSource, chosen
-from loopscope.report.path_samples import ages_of, joins, part_of, paths_of
+from loopscope.report.path_samples import ages_of, joins, list_of, part_of, paths_of
 from loopscope.report.remote_item_chart import has_remote_items
 from loopscope.report.sample_charts import Detail
 from loopscope.report.sampled_charts import sampled_chart
@@ -196,8 +196,8 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
         else:
             suits = [] if kind in COMPARING else _measured(source, known.of)
             if kind == "causes":
-                lists = source.results.messages if has_events(source.run) else {}
-                suits = [each for each in suits if each in lists]
+                told = has_events(source.run)
+                suits = [each for each in suits if told and list_of(source.results, each)]
             if kind == "findings":
                 suits = [each for each in suits if source.findings(each).certain]
             yield from (Wanted(kind, each) for each in suits)
@@ -363,9 +363,7 @@ def _causes(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.analysis.recorded_kernels import NothingRecordedError
     from loopscope.report import cause_chart
 
-    messages = source.messages(of)
-    if not isinstance(messages, Messages):
-        raise FigureError(f"path {of} branches: causes are of lists of events")
+    messages = source.listed(of)
     if can_explain(source.run) and not has_events(source.run):
         raise FigureError(
             f"{source.run.path} has counts of threads alone, which do not tell where a part was: "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity_text import duration, maximum_error, number
+from loopscope.analysis.recorded_kernels import has_events
 from loopscope.analysis.why import slowest, why
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import Bars, Chart, Panel
@@ -51,20 +52,24 @@ _EXPLAINED = 40
 """Messages of a band that are explained."""
 
 
-def of_path(run: Run, messages: Messages) -> tuple[Chart, list[tuple[str, ...]]] | None:
+def of_path(run: Run, messages: Messages) -> tuple[Chart | None, list[tuple[str, ...]]] | None:
     """`usual_causes`, and where the time goes: a row for each band of messages by their times.
 
-    At most `_EXPLAINED` messages of each band, evenly spaced, are explained. None where no message
-    arrived. Raises `RunError`.
+    At most `_EXPLAINED` messages of each band, evenly spaced, are explained. Counts of threads do
+    not tell where a part was, so there is no chart of them. None where no message arrived. Raises
+    `RunError`.
     """
     usual = usual_rows(messages, None)
     if not usual:
         return None
+    if not has_events(run):
+        usual = []
     of_bands = list(_of_bands(messages))
     rows = sorted({row for _, row in usual}.union(*(rows for *_, rows in of_bands)))
     found = dict(zip(rows, why(run, messages, rows), strict=True))
     table = [_band(name, [found[row] for row in rows], count) for name, count, rows in of_bands]
-    return _panels(messages, usual, [found[row] for _, row in usual]), table
+    drawn = _panels(messages, usual, [found[row] for _, row in usual]) if usual else None
+    return drawn, table
 
 
 def usual_causes(run: Run, messages: Messages, repeat: int | None = None) -> Chart | None:

@@ -20,10 +20,12 @@ from loopscope.report.path_samples import (
     Sampled,
     ages_of,
     joins,
+    list_of,
     packets_of,
     part_of,
     sample_table,
     sampled_of,
+    several_ways,
     text_of,
 )
 from loopscope.report.samples import FigureError, missing
@@ -187,6 +189,17 @@ class FigureSource:
             raise FigureError(missing("path", path, self.paths))
         graphs = self.results.graph_messages
         return graphs[path] if path in graphs else self.results.messages[path]
+
+    def listed(self, path: str) -> Messages:
+        """The messages of a path as those of a list of events, which causes are told of.
+
+        Raises `FigureError` where several ways lead through it, and where the run has no such path.
+        """
+        self.messages(path)
+        found = list_of(self.results, path)
+        if found is None:
+            raise FigureError(f"path {path}: {several_ways(path)}")
+        return found
 
     def findings(self, path: str) -> PathFindings:
         """The patterns in a path's times. Raises `FigureError` where the run has no such path."""

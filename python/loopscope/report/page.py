@@ -8,7 +8,7 @@ from dataclasses import replace
 from loopscope.analysis import Results
 from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity_text import number
-from loopscope.analysis.recorded_kernels import has_events
+from loopscope.analysis.why import can_explain
 from loopscope.experiment import MessagePath
 from loopscope.report import (
     analyses,
@@ -26,7 +26,7 @@ from loopscope.report.experiment_charts import own_chart
 from loopscope.report.html import PageFigure, PageFigures, environment, render_page
 from loopscope.report.marks import Mark, read_marks
 from loopscope.report.path_charts import end_charts, hops_chart, parts_of, pattern_chart
-from loopscope.report.path_samples import paths_of
+from loopscope.report.path_samples import list_of, paths_of, several_ways
 from loopscope.report.plots import Drawn
 from loopscope.report.rows import clock_event_cells, loop_cells
 from loopscope.timeline import Run
@@ -48,13 +48,13 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         (path.name, list(_path_figures(path, results, marks, ends, figures)))
         for path in paths.values()
     ]
-    # Counts of threads do not tell where a part was.
-    explained = has_events(run)
-    causes = {
-        name: cause_figures(run, messages, figures)
-        for name, messages in results.messages.items()
-        if explained
-    }
+    causes = {}
+    for name, items in of_paths if can_explain(run) else ():
+        messages = list_of(results, name)
+        if messages is None:
+            items.append(f"What held single messages: {several_ways(name)}.")
+        elif (found := cause_figures(run, messages, figures)) is not None:
+            causes[name] = found
     timeline = _timeline(run, results, figures)
     clocks = read_clock_drawings(run, results)
     return render_page(
@@ -71,7 +71,7 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         patterns=patterns,
         paths=of_paths,
         findings=findings_section(run, results, marks, figures),
-        causes={name: found for name, found in causes.items() if found is not None},
+        causes=causes,
         band_headings=cause_chart.band_headings(),
         timeline=timeline,
         clock_events=[clock_event_cells(each) for each in results.clock.events],
@@ -100,12 +100,17 @@ def channel_figures(results: Results, figures: PageFigures) -> list[PageFigure]:
 
 def cause_figures(
     run: Run, messages: Messages, figures: PageFigures
-) -> tuple[PageFigure, list[tuple[str, ...]]] | None:
-    """The figure of single messages, and the rows of all; None where no message arrived."""
+) -> tuple[PageFigure | None, list[tuple[str, ...]]] | None:
+    """The figure of single messages, and the rows of all; None where no message arrived.
+
+    There is no figure where the run has counts of threads alone.
+    """
     found = cause_chart.of_path(run, messages)
     if found is None:
         return None
     chart, bands = found
+    if chart is None:
+        return None, bands
     return figures.add(f"causes-{messages.path.name}", "What held single messages", chart), bands
 
 

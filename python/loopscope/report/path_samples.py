@@ -122,6 +122,20 @@ def paths_of(results: Results) -> dict[str, MessagePath]:
     return lists | {name: each.messages.path for name, each in results.graph_messages.items()}
 
 
+def list_of(results: Results, path: str) -> Messages | None:
+    """The messages of a path that is a list, or of one that branches, see `MeasuredDag.as_list`."""
+    graph = results.graph_messages.get(path)
+    return results.messages[path] if graph is None else graph.as_list
+
+
+def several_ways(path: str) -> str:
+    """What to say of causes where `list_of` has none."""
+    return (
+        "several ways lead from its beginnings to its ends; loopscope why RUN "
+        f"--path {path} --from EVENT --to EVENT explains messages along one of them"
+    )
+
+
 def text_of(path: MessagePath, ends: tuple[int, int]) -> str:
     """Name for people of a part of a path."""
     if path.ends == [ends]:

@@ -214,11 +214,13 @@ def kernel_line(results: Results) -> str:
         parts.insert(0, _kernel_events(kernel.classes))
     if kernel.cost_unknown is not None:
         parts.append(f"the cost is unknown: {kernel.cost_unknown}")
-    for path in results.paths:
-        cost, p50 = kernel.costs.get(path.name), path.loop.times["p50"]
+    medians = {path.name: path.loop.times["p50"] for path in results.paths}
+    medians |= {graph.name: graph.ends[0].times["p50"] for graph in results.graphs}
+    for name, p50 in medians.items():
+        cost = kernel.costs.get(name)
         if cost is not None and p50:
             share = f"{100 * cost.ns / p50:.2g} %"
-            parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
+            parts.append(f"cost at most {duration(cost.ns)} ({share}) of {name}'s p50")
     if kernel.left_out:
         parts.append(f"auto leaves out for their cost: {', '.join(kernel.left_out)}")
     if kernel.stolen_ns:
