@@ -32,7 +32,7 @@ def message(number: int, *hops: list[tuple[str, str, int]]) -> WhyMessage:
 
 
 def _parts(parts: list[tuple[str, str, int]]) -> list[WhyPart]:
-    return [WhyPart(name, ns, cause) for name, cause, ns in parts]
+    return [WhyPart(name, ns, (cause,)) for name, cause, ns in parts]
 
 
 def test_the_cause_of_most_misses_is_first() -> None:
@@ -148,7 +148,7 @@ def test_a_failed_deadline_names_what_held_the_messages(tmp_path: Path, counters
             pq.write_table(table.set_column(place, "counter", none), file)
     run = open_run(made)
     (failed,) = analyse(run).expectations
-    behind = "runnable: t20 waited on cpu1 behind t30"
+    behind = "runnable: sink of h1 (t20) waited on cpu1 behind t30"
     assert failed.reason == f"100 % of the 20 above 5.000 ms: {behind}"
     messages, _ = read_messages(run, run.specification.paths[0])  # type: ignore[union-attr]
     (first, *_) = why(run, messages, [0])

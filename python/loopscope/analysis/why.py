@@ -34,7 +34,7 @@ from loopscope.analysis.recorded_kernels import NoSchedulerError, has_events, ho
 from loopscope.analysis.socket_stamps import SocketStamps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from loopscope.analysis.ledger import Sending
     from loopscope.analysis.messages import Messages, Rows
@@ -78,13 +78,9 @@ class WhyMessage(Document):
     loss: str | None = None
     """Between which events it was lost, and by what where that is known."""
 
-    def causes(self) -> Counter[tuple[str, str]]:
-        """For how long each held it in all hops together, ns, by name and cause of the part."""
-        sums: Counter[tuple[str, str]] = Counter()
-        for hop in self.hops:
-            for part in hop.parts:
-                sums[part.name, part.cause] += part.ns
-        return sums
+    def parts(self) -> Iterator[WhyPart]:
+        """Those of all hops."""
+        return (part for hop in self.hops for part in hop.parts)
 
 
 def can_explain(run: Run) -> bool:
@@ -297,7 +293,9 @@ class _Explained:
         came, left = self._stamped(repeat, ends, (stamps[0], begin, end), named[3])
         parts = counted.held(sender, receiver, begin, end, came, passage, left, unknown_link)
         rings = {"link": passage.ring_ns} if passage else {}
-        told = tuple(WhyPart(*part, ring_ns=rings.get(part[0])) for part in parts)
+        told = tuple(
+            WhyPart(name, ns, (cause,), ring_ns=rings.get(name)) for name, ns, cause in parts
+        )
         return WhyHop(*named, told, None)
 
     def _stamped(
@@ -347,10 +345,12 @@ def summary(
         return f"{kind} {message.id}: {path}{judged}: lost {message.loss or ''}".rstrip()
     took = f"{duration(message.ns)} {maximum_error(message.err_ns)}"
     text = f"{kind} {message.id}: {path} {took}{judged}"
-    largest = message.causes().most_common(1)
-    if not largest:
+    sums: Counter[tuple[str, str]] = Counter()
+    for part in message.parts():
+        sums[part.name, part.cause] += part.ns
+    if not sums:
         return text
-    ((name, cause), ns) = largest[0]
+    (((name, cause), ns),) = sums.most_common(1)
     return f"{text}: {duration(ns)} {name}: {cause}"
 
 
