@@ -16,6 +16,7 @@ from test_why import HOG, IDLE, PREEMPTED, RECEIVER, SENDER, SLEEPS, Kernel
 from loopscope.analysis.cause_words import text_of
 from loopscope.analysis.causes import Causes
 from loopscope.analysis.critical_path import Part, during_sleep, split
+from loopscope.analysis.kernel_causes import fitted
 from loopscope.analysis.messages import read_messages
 from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.why import WhyHop, why
@@ -126,6 +127,19 @@ def test_other_sleeps_and_no_record_of_page_faults(
         ("running", 390 * US, "node of h1 (t20) on cpu0", None),
     ]
     assert "page_faults" not in hop.parts[0].to_dict()
+    assert [part.to_dict().get("after") for part in hop.parts] == [None, None, "woken", None]
+
+
+def test_parts_of_one_cause_that_wait_after_different_things_are_two() -> None:
+    told = causes(Kernel(ONE))
+    waits = [
+        Part("runnable", at, at + 100, RECEIVER, 0, HOG, after=after)
+        for at, after in ((0, "woken"), (100, "woken"), (200, "preempted"))
+    ]
+    found = fitted([(part, told) for part in waits], 0, 300)
+    assert [(part.ns, part.after) for part in found] == [(200, "woken"), (100, "preempted")]
+    waited = "t20 waited on cpu0 behind t30"
+    assert [part.told() for part in found] == [waited, f"{waited} (preempted)"]
 
 
 STRANGER = 4
