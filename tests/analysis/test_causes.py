@@ -13,8 +13,10 @@ from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path
 from test_ranking import MS, kernel_table
 from test_why import HOG, IDLE, PREEMPTED, RECEIVER, SENDER, SLEEPS, Kernel
 
+from loopscope.analysis.cause_words import text_of
 from loopscope.analysis.causes import Causes
 from loopscope.analysis.critical_path import Part, during_sleep, split
+from loopscope.analysis.kernel_causes import fitted
 from loopscope.analysis.messages import read_messages
 from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.why import WhyHop, why
@@ -87,17 +89,17 @@ def locked_run(
 
 def test_what_the_holder_of_a_lock_did_and_page_faults(tmp_path: Path) -> None:
     hop = locked_run(tmp_path / "run", ["futex"], faults=True)
-    slept = "t20 slept in futex, woken by t40"
+    slept = "node of h1 (t20) slept in futex, woken by t40"
     assert [(part.name, part.ns, part.cause, part.page_faults) for part in hop.parts] == [
-        ("running", 100 * US, "t20 on cpu0", 2),
+        ("running", 100 * US, "node of h1 (t20) on cpu0", 2),
         ("blocked", 900 * US, f"{slept}, which ran on cpu0", None),
         ("blocked", 7 * MS, f"{slept}, which waited on cpu0 behind t30", None),
         ("blocked", MS, f"{slept}, which ran on cpu0", None),
-        ("runnable", 10 * US, "t20 waited on cpu0 behind t40", None),
-        ("running", 390 * US, "t20 on cpu0, with page faults", 20),
+        ("runnable", 10 * US, "node of h1 (t20) waited on cpu0 behind t40", None),
+        ("running", 390 * US, "node of h1 (t20) on cpu0, with page faults", 20),
     ]
     assert sum(part.ns for part in hop.parts) == hop.ns
-    assert hop.parts[-1].told() == "t20 on cpu0, with page faults (page faults: 20)"
+    assert hop.parts[-1].told() == "node of h1 (t20) on cpu0, with page faults (page faults: 20)"
     assert hop.parts[1].told() == hop.parts[1].cause
 
 
@@ -119,12 +121,25 @@ def test_other_sleeps_and_no_record_of_page_faults(
 ) -> None:
     hop = locked_run(tmp_path / "run", sleeps, faults=False)
     assert [(part.name, part.ns, part.cause, part.page_faults) for part in hop.parts] == [
-        ("running", 100 * US, "t20 on cpu0", None),
-        ("blocked", 8900 * US, f"t20 slept{said}, woken by t40", None),
-        ("runnable", 10 * US, "t20 waited on cpu0 behind t40", None),
-        ("running", 390 * US, "t20 on cpu0", None),
+        ("running", 100 * US, "node of h1 (t20) on cpu0", None),
+        ("blocked", 8900 * US, f"node of h1 (t20) slept{said}, woken by t40", None),
+        ("runnable", 10 * US, "node of h1 (t20) waited on cpu0 behind t40", None),
+        ("running", 390 * US, "node of h1 (t20) on cpu0", None),
     ]
     assert "page_faults" not in hop.parts[0].to_dict()
+    assert [part.to_dict().get("after") for part in hop.parts] == [None, None, "woken", None]
+
+
+def test_parts_of_one_cause_that_wait_after_different_things_are_two() -> None:
+    told = causes(Kernel(ONE))
+    waits = [
+        Part("runnable", at, at + 100, RECEIVER, 0, HOG, after=after)
+        for at, after in ((0, "woken"), (100, "woken"), (200, "preempted"))
+    ]
+    found = fitted([(part, told) for part in waits], 0, 300)
+    assert [(part.ns, part.after) for part in found] == [(200, "woken"), (100, "preempted")]
+    waited = "t20 waited on cpu0 behind t30"
+    assert [part.told() for part in found] == [waited, f"{waited} (preempted)"]
 
 
 STRANGER = 4
@@ -134,11 +149,16 @@ STRANGER = 4
 class Named:
     """Threads by their numbers."""
 
-    def named(self, tid: int, name: str) -> str:
-        del name
+    def named(self, tid: int, name: str, *, at: int) -> str:
+        del name, at
         return f"t{tid}"
 
-    def are_of_one(self, tid: int, other: int) -> bool:
+    def component(self, tid: int, at: int) -> str | None:
+        del tid, at
+        return None
+
+    def are_of_one(self, tid: int, other: int, at: int) -> bool:
+        del at
         return other != STRANGER and tid != other
 
 
@@ -195,7 +215,7 @@ def test_all_that_a_holder_can_do() -> None:
     assert found[0].start == blocked.start == 200 and found[-1].end == blocked.end == 700
     assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
     slept = "t20 slept in futex, woken by t10"
-    assert [(part.start, told.of(part)) for part in found] == [
+    assert [(part.start, text_of(told.of(part))) for part in found] == [
         (200, f"{slept}, which slept in read, woken by t30"),
         (250, f"{slept}, which waited for idle cpu1 to wake up"),
         (300, f"{slept}, which ran on cpu1"),
@@ -215,8 +235,8 @@ def test_a_holder_whose_cgroup_has_used_up_its_time() -> None:
     sleep = Part("blocked", 100, 200, RECEIVER, None, SENDER, meanwhile=meanwhile)
     told = causes(Kernel(ONE), t20="in futex")
     waited = "had to wait: its cgroup had used up its processor time"
-    assert told.of(meanwhile) == f"t10 {waited}"
-    assert told.of(sleep) == f"t20 slept in futex, woken by t10, which {waited}"
+    assert text_of(told.of(meanwhile)) == f"t10 {waited}"
+    assert text_of(told.of(sleep)) == f"t20 slept in futex, woken by t10, which {waited}"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +252,7 @@ def test_a_holder_whose_cgroup_has_used_up_its_time() -> None:
 def test_the_holder_of_a_lock(holder: int | None, text: str, said: str) -> None:
     sleep = Part("blocked", 100, 200, RECEIVER, None, SENDER)
     told = causes(Kernel(ONE), holder=holder, t20=text)
-    assert told.of(sleep) == f"t20 slept {said}, woken by t10"
+    assert text_of(told.of(sleep)) == f"t20 slept {said}, woken by t10"
 
 
 @pytest.mark.parametrize(
@@ -271,12 +291,15 @@ def test_page_faults_are_told_of_what_ran_and_not_where_events_of_them_were_lost
     kernel.kernel_gaps = {(1, "_kernel"): {"fault": [KernelGap(3 * 500, 3 * 510, 1)]}}
     told = causes(kernel, Faults())
     before, during = (Part("running", at, at + 100, RECEIVER, 0) for at in (100, 450))
-    assert told.page_faults(before) == 10 and told.of(before) == "t20 on cpu0, with page faults"
-    assert told.page_faults(during) is None and told.of(during) == "t20 on cpu0"
+    assert (
+        told.page_faults(before) == 10
+        and text_of(told.of(before)) == "t20 on cpu0, with page faults"
+    )
+    assert told.page_faults(during) is None and text_of(told.of(during)) == "t20 on cpu0"
     other = Part("running", 100, 200, SENDER, 0)
-    assert told.page_faults(other) == 0 and told.of(other) == "t10 on cpu0"
+    assert told.page_faults(other) == 0 and text_of(told.of(other)) == "t10 on cpu0"
     waits = Part("runnable", 100, 200, RECEIVER, 0, HOG)
-    assert told.page_faults(waits) is None and "page" not in told.of(waits)
+    assert told.page_faults(waits) is None and "page" not in text_of(told.of(waits))
 
 
 def test_what_a_hypervisor_may_have_taken(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ class Kept:
 
     tables: tuple[str, ...] = ()
     exits = (Exit(),)
+    specification = None
 
     def __init__(self, repeat: Path, histograms: dict[str, Any] | None) -> None:
         folder = repeat / "hosts" / "_kernel" / "kernel"

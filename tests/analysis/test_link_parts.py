@@ -248,9 +248,13 @@ def test_between_two_kernels_the_stamps_alone_decide() -> None:
 class Named:
     """Threads by their numbers."""
 
-    def named(self, tid: int, name: str) -> str:
-        del name
+    def named(self, tid: int, name: str, *, at: int) -> str:
+        del name, at
         return f"t{tid}"
+
+    def component(self, tid: int, at: int) -> str | None:
+        del tid, at
+        return None
 
 
 def test_causes_say_what_the_emulating_thread_did(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,9 @@ def test_what_was_dropped_is_not_surely_lost(tmp_path: Path) -> None:
 def test_the_first_line_and_the_json_say_it(tmp_path: Path) -> None:
     made = held_run(tmp_path / "run")
     first, *_ = ask("why", made, "--message", "3").splitlines()
-    assert first.startswith("message 3: loop 9.060 ms ± 0 ns, FAIL: 8.980 ms runnable: t20 waited")
+    assert first.startswith(
+        "message 3: loop 9.060 ms ± 0 ns, FAIL: 8.980 ms runnable: sink of h1 (t20) waited"
+    )
     (one,) = map(json.loads, ask("why", made, "--message", "3", "--json").splitlines())
     assert (one["path"], one["verdict"], one["ns"]) == ("loop", "FAIL", 9 * MS + 60_000)
     # What is late may be said; the verdict is the experiment's.

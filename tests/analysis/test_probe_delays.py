@@ -104,6 +104,7 @@ class Probed(Kernel):
     """A run of that machine."""
 
     exits = ()
+    specification = None
 
     def __init__(self, machine: Machine, path: Path) -> None:
         super().__init__(

@@ -87,7 +87,11 @@ def test_parts_say_at_which_frequency_they_ran_and_what_a_processor_came_out_of(
         ],
         wakings=[(200, 1, SENDER, RECEIVER, 0)],
     )
-    named: Any = type("Named", (), {"named": lambda self, tid, name: f"t{tid}"})()
+    of_threads = {
+        "named": lambda self, tid, name, at: f"t{tid}",
+        "component": lambda self, tid, at: None,
+    }
+    named: Any = type("Named", (), of_threads)()
     nothing: Any = type("Nothing", (), {"on": lambda *_: ""})()
     empty: Any = Recorded([], [])
     of = states(

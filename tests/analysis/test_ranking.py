@@ -34,7 +34,7 @@ def message(number: int, *hops: list[tuple[str, str, int]]) -> WhyMessage:
 
 
 def _parts(parts: list[tuple[str, str, int]]) -> list[WhyPart]:
-    return [WhyPart(name, ns, cause) for name, cause, ns in parts]
+    return [WhyPart(name, ns, (cause,)) for name, cause, ns in parts]
 
 
 def test_the_cause_of_most_misses_is_first() -> None:
@@ -58,8 +58,11 @@ def test_the_cause_of_most_misses_is_first() -> None:
 def test_a_hop_of_which_nothing_is_told_is_a_cause_of_its_own() -> None:
     whole = message(1, [("running", "n", 40)])
     untold = WhyHop("b", "c", 200, 10, (), "the kernel of h2 was not recorded")
-    found = replace(whole, ns=240, hops=(*whole.hops, untold)).causes()
-    assert found == {("running", "n"): 40, ("unknown", "the kernel of h2 was not recorded"): 200}
+    found = replace(whole, ns=240, hops=(*whole.hops, untold)).parts()
+    assert [(each.name, each.cause, each.ns) for each in found] == [
+        ("running", "n", 40),
+        ("unknown", "the kernel of h2 was not recorded", 200),
+    ]
 
 
 def test_nothing_is_late() -> None:
@@ -184,7 +187,7 @@ def test_a_failed_deadline_names_what_held_the_messages(tmp_path: Path, counters
             pq.write_table(table.set_column(place, "counter", none), file)
     run = open_run(made)
     (failed,) = analyse(run).expectations
-    behind = "runnable: t20 waited on cpu1 behind t30"
+    behind = "runnable: sink of h1 (t20) waited on cpu1 behind t30"
     assert failed.reason == f"100 % of the 20 above 5.000 ms: {behind}"
     messages, _ = read_messages(run, run.specification.paths[0])  # type: ignore[union-attr]
     (first, *_) = why(run, messages, [0])

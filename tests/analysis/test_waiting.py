@@ -10,6 +10,7 @@ from kernel_tables import IN_SOFTIRQ, KSOFTIRQD, PREEMPTED, SLEEPS, Kernel
 from test_causes import NoFaults, causes
 from test_why import HOG, IDLE, RECEIVER, SENDER, briefly
 
+from loopscope.analysis.cause_words import text_of
 from loopscope.analysis.critical_path import Part, split
 from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.scheduling import UNTOLD
@@ -157,7 +158,7 @@ def test_a_soft_interrupt_that_keeps_a_thread_from_a_processor(
     kernel = waiting((0, 500, 2800), (1, 900, 2900), behind=behind)
     found = split(kernel.scheduling(), SENDER, 50, RECEIVER, 3100)
     told = causes(kernel, PageFaults(NoFaults(), 1, "_kernel"))
-    assert [(part.name, part.end - part.start, told.of(part)) for part in found] == [
+    assert [(part.name, part.end - part.start, text_of(told.of(part))) for part in found] == [
         ("running", 50, "t10 on cpu0"),
         (name, 800, f"t20 {waited}"),
         ("softirq", 2000, f"t20 waited while cpu1 served NET_RX{within}"),
@@ -185,7 +186,7 @@ def test_a_soft_interrupt_that_goes_on_after_it_has_woken_a_thread() -> None:
         ("wake-up", 2800, 3000, RECEIVER, IDLE),
         ("running", 3000, 3100, RECEIVER, None),
     ]
-    assert [causes(kernel).of(part) for part in found[:2]] == [
+    assert [text_of(causes(kernel).of(part)) for part in found[:2]] == [
         "NET_RX on cpu1, in t0",
         "t20 waited while cpu1 served NET_RX",
     ]

@@ -88,6 +88,17 @@ def throttled(records: list[tuple[int, int]] | None) -> Kernel:
     )
 
 
+def test_whether_a_thread_that_waits_had_been_preempted_or_was_woken() -> None:
+    found = split(throttled(None).scheduling(), RECEIVER, 100, RECEIVER, 800)
+    assert [part.after for part in found if part.name == "runnable"] == ["preempted"] * 2
+    assert {part.after for part in found if part.name != "runnable"} == {None}
+    # One is woken as it leaves its processor to sleep, the other when it has slept.
+    for waking in (515, 600):
+        scheduling = leaving((waking, 1, SENDER, RECEIVER, 0))
+        _, *between, waited, _ = split(scheduling, SENDER, 500, RECEIVER, 800)
+        assert (waited.name, waited.after) == ("runnable", "woken"), between
+
+
 @pytest.mark.parametrize("at", [198, 200, 203])
 def test_a_thread_whose_cgroup_has_used_up_its_time(at: int) -> None:
     """The record is of the switch that is nearest to it."""

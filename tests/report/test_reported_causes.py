@@ -156,7 +156,7 @@ def test_a_hop_of_which_nothing_is_told_is_unknown_in_the_table(tmp_path: Path) 
 def test_the_main_cause_of_a_fail_is_in_the_page_and_for_ci(tmp_path: Path) -> None:
     run = open_run(held_run(tmp_path / "run"))
     results = analyse(run)
-    cause = "100 % of the 20 above 5.000 ms: runnable: t20 waited on cpu1 behind t30"
+    cause = "100 % of the 20 above 5.000 ms: runnable: sink of h1 (t20) waited on cpu1 behind t30"
     page = write_report(run, results).read_text()
     ((verdict, text, took, reason),) = table(page, "expectations")
     assert (verdict.split()[-1], text, reason) == ("FAIL", "loop.p99 < 5ms", cause)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from loopscope.analysis.cause_words import Named, Words, cause_words
 from loopscope.analysis.critical_path import RECEIVED, serves_interrupts
 from loopscope.analysis.network_path import SENT
 from loopscope.analysis.scheduling import IDLE
@@ -25,6 +27,8 @@ _OFTEN_NS = 20_000
 _STOLEN_NS = 1_000_000
 """What a hypervisor takes is counted in ticks of 10 ms: of shorter parts nothing is said."""
 _LOCKS = "in futex"
+_OF_ONE = re.compile(r"/u?\d+(:\w+)?$")
+"""What tells a thread of the kernel from those like it: `ksoftirqd/1`, `kworker/0:2`."""
 
 
 @dataclass(frozen=True)
@@ -43,39 +47,51 @@ class Causes:
     receiver: str
     """The hosts of the hop's ends."""
 
-    def of(self, part: Part) -> str:
-        of, on = self._named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
+    def of(self, part: Part) -> Words:
+        of, on = self._named(part.tid, part.end), _on(part.cpu)
         match part.name:
             case "runnable":
-                return f"{of} waited{on} behind {self._named(part.by)}"
+                return cause_words(of, " waited", on, " behind ", self._named(part.by, part.end))
             case "wake-up":
+                idle = Named(f"idle cpu{part.cpu}", "an idle processor", f"cpu{part.cpu}")
                 untold = f"; {part.what}" if part.what else ""
-                return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
+                return cause_words(of, " waited for ", idle, f" to wake up{untold}")
             case "throttled":
-                return f"{of} had to wait: its cgroup had used up its processor time"
+                waited = " had to wait: its cgroup had used up its processor time"
+                return cause_words(of, waited)
             case "blocked":
                 assert part.tid is not None
-                on = self.sleeps.on(self.scheduling, part.tid, part.end)
-                woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
-                texts = (f" {text}" for text in (on, self._held_by(part), part.what) if text)
-                return f"{of} slept{''.join(texts)}{woken}{self._of_waker(part)}"
+                in_what = self.sleeps.on(self.scheduling, part.tid, part.end)
+                has_waker = part.by not in (None, IDLE)
+                woken = (", woken by ", *self._named(part.by, part.end)) if has_waker else ()
+                slept = f" slept{_after_blank(in_what)}", self._held_by(part)
+                did = self._meanwhile(part, ", which", ", whose")
+                return cause_words(of, *slept, _after_blank(part.what), woken, did)
             case "pending":
-                return f"{part.what}{on} waited while {self._named(part.by)} was on it"
+                on = _on(part.cpu, " on its processor")
+                by = self._named(part.by, part.end)
+                return cause_words(part.what, on, " waited while ", by, " was on it")
             case "interrupt" | "softirq" if part.by is not None:
-                return f"{of} waited while cpu{part.cpu} served {part.what}{self._serving(part.by)}"
+                cpu = Named(f"cpu{part.cpu}", "its processor", f"cpu{part.cpu}")
+                within = self._serving(part.by, part.end)
+                return cause_words(of, " waited while ", cpu, f" served {part.what}", within)
             case "interrupt" | "softirq":
-                return f"{part.what}{on}, in {of}"
-            case "held" | "network" | "wire" | "link":
-                return self._of_network(part)
+                return cause_words(part.what, on, ", in ", of)
+            case "network":
+                in_thread = () if part.tid is None else (", in ", *of)
+                return cause_words(f"{self.sender} → {self.receiver}", in_thread)
+            case "held" | "wire" | "link":
+                return cause_words(self._of_network(part))
             case "ring" | "late" | "send":
                 return self._of_emulator(part)
             case name if name == UNKNOWN:
-                return f"{of}{on}: {part.what}" if of else part.what
+                told = cause_words(of, on, ": ") if of else ()
+                return cause_words(told, part.what)
             case _:
                 faults = self.page_faults(part) or 0
                 often = 0 < part.end - part.start <= faults * _OFTEN_NS
                 call = f", {part.what}" if part.what else ""
-                return f"{of}{on}{call}, with page faults" if often else f"{of}{on}{call}"
+                return cause_words(of, on, f"{call}, with page faults" if often else call)
 
     def stolen(self, part: Part) -> int:
         """The most of a part that a hypervisor may have taken, ns, of long ones that ran."""
@@ -106,14 +122,14 @@ class Causes:
             return False
         return self.sleeps.on(self.scheduling, part.tid, part.end).startswith(_LOCKS)
 
-    def _held_by(self, part: Part) -> str:
-        """`held by t2`, of a sleep in a lock whose words say it."""
+    def _held_by(self, part: Part) -> Words:
+        """` held by t2`, of a sleep in a lock whose words say it."""
         if part.tid is None or not self.is_lock(part):
-            return ""
+            return ()
         holder = self.sleeps.holder(self.scheduling, part.tid, part.end)
-        if holder is None or not self.threads.are_of_one(part.tid, holder):
-            return ""
-        return f"held by {self._named(holder)}"
+        if holder is None or not self.threads.are_of_one(part.tid, holder, part.end):
+            return ()
+        return cause_words(" held by ", self._named(holder, part.end))
 
     def page_faults(self, part: Part) -> int | None:
         """How many page faults a thread had that was running; None where that is not known."""
@@ -123,30 +139,26 @@ class Causes:
             return None
         return self.faults.count(part.tid, part.start, part.end)
 
-    def _of_waker(self, part: Part) -> str:
-        """What the thread that ended a sleep did meanwhile, as a clause."""
-        did = self._meanwhile(part)
-        return f", whose {did}" if did.startswith("cpu") else f", which {did}" if did else ""
-
-    def _serving(self, tid: int) -> str:
+    def _serving(self, tid: int, at: int) -> Words:
         """The thread in which an interrupt was served, if it does nothing else."""
         serves = serves_interrupts(self.scheduling.name(tid))
-        return f", in {self._named(tid)}" if serves else ""
+        return cause_words(", in ", self._named(tid, at)) if serves else ()
 
-    def _meanwhile(self, part: Part) -> str:
-        """What another thread did, or its processor, in the time of a part; empty: not known."""
+    def _meanwhile(self, part: Part, thread: str, processor: str) -> Words:
+        """What another thread did, or its processor, in the time of a part; empty: not known.
+
+        ``thread`` and ``processor`` are what is before that, without a blank at the end.
+        """
         other = part.meanwhile
         if other is None or other.name == UNKNOWN:
-            return ""
+            return ()
         if other.name in ("interrupt", "softirq") and other.by is None:
-            return f"cpu{other.cpu} served {other.what}"
-        did = self.of(other).removeprefix(self._named(other.tid))
-        return f"ran{did}" if other.name == "running" else did.lstrip()
+            cpu = Named(f" cpu{other.cpu}", " processor", f"cpu{other.cpu}")
+            return cause_words(processor, cpu, f" served {other.what}")
+        _, *did = self.of(other)
+        return cause_words(f"{thread} ran" if other.name == "running" else thread, *did)
 
     def _of_network(self, part: Part) -> str:
-        if part.name == "network":
-            within = "" if part.tid is None else f", in {self._named(part.tid)}"
-            return f"{self.sender} → {self.receiver}{within}"
         if part.name == "wire":
             return f"{self.sender} → {self.receiver}, between their devices"
         if part.what not in ("", SENT, RECEIVED):
@@ -165,19 +177,31 @@ class Causes:
             return f"by the network's code of {self.sender}: sent again, the link {link} lost it"
         return f"by the network's code of {self.sender}"
 
-    def _of_emulator(self, part: Part) -> str:
+    def _of_emulator(self, part: Part) -> Words:
         assert self.passage is not None
-        link, of = " → ".join(self.passage.link), self._named(part.tid)
+        link, of = " → ".join(self.passage.link), self._named(part.tid, part.end)
         if not of:
-            return self.passage.described(part.name)
+            return (self.passage.described(part.name),)
         verb = {"ring": "left it in its ring", "late": "was late", "send": "sent it on"}[part.name]
-        did = self._meanwhile(part)
-        why = f": {'its' if did.startswith('cpu') else 'it'} {did}" if did else ""
-        return f"{of}, which emulates {link}, {verb}{why}"
+        did = self._meanwhile(part, ": it", ": its")
+        return cause_words(of, f", which emulates {link}, {verb}", did)
 
     def ring_ns(self, part: Part) -> int | None:
         """For how long the packet of a link's part lay in the ring, ns; None: it is not known."""
         return self.passage.ring_ns if part.name == "link" and self.passage else None
 
-    def _named(self, tid: int | None) -> str:
-        return "" if tid is None else self.threads.named(tid, self.scheduling.name(tid))
+    def _named(self, tid: int | None, at: int) -> Words:
+        if tid is None:
+            return ()
+        name = self.scheduling.name(tid)
+        general = self.threads.component(tid, at) or _OF_ONE.sub("", name)
+        return (Named(self.threads.named(tid, name, at=at), general, name),)
+
+
+def _on(cpu: int | None, general: str = "") -> Named:
+    """` on cpu0`, which is empty where the processor is not known."""
+    return Named("" if cpu is None else f" on cpu{cpu}", general, f"cpu{cpu}")
+
+
+def _after_blank(text: str) -> str:
+    return f" {text}" if text else ""

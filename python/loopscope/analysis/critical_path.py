@@ -16,7 +16,7 @@ from loopscope.analysis.scheduling import IDLE, LOST, UNTOLD
 
 if TYPE_CHECKING:
     from loopscope.analysis.interrupts import Happening
-    from loopscope.analysis.scheduling import Scheduling, Stretch
+    from loopscope.analysis.scheduling import After, Scheduling, Stretch
 
 PARTS = {
     "running": "the thread had a processor",
@@ -54,6 +54,8 @@ class Part:
     """The thread that was on the processor instead, interrupted or not, or that ended the sleep."""
     what: str = ""
     """The interrupt, that which is pending, the system call, or why it is not known."""
+    after: After | None = None
+    """What a thread that was runnable waited after."""
     meanwhile: Part | None = None
     """What another thread did then, where that is looked at: the one that ended this sleep, or the
     one that emulates the link."""
@@ -256,7 +258,11 @@ def _of_stretch(
             return "wake-up" if other == IDLE else "runnable"
 
         for part in _on(scheduling, state.cpu, start, end, name, tid):
-            yield from [part] if part.name == "unknown" else _interrupted(scheduling, part)
+            if part.name == "unknown":
+                yield part
+            else:
+                after = state.after if part.name == "runnable" else None
+                yield from _interrupted(scheduling, replace(part, after=after))
     elif state.state in ("blocked", "throttled"):
         yield Part(state.state, start, end, tid, None)
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
@@ -286,7 +292,7 @@ def _interrupted(scheduling: Scheduling, whole: Part) -> Iterator[Part]:
 
     def others(since: int, until: int) -> Iterator[Part]:
         if until > since:
-            yield Part(whole.name, since, until, tid, cpu, whole.by, whole.what)
+            yield replace(whole, start=since, end=until)
 
     def soft(since: int, until: int) -> Iterator[Part]:
         yield from cut("softirq", others, since, until)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from pydantic import computed_field
+
 from loopscope.analysis.calls import Calls
+from loopscope.analysis.cause_words import Words, text_of
 from loopscope.analysis.causes import Causes
 from loopscope.analysis.critical_path import during_sleep
-from loopscope.analysis.document import OPTIONAL, Document
+from loopscope.analysis.document import INTERNAL, OPTIONAL, Document
 from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.processor_states import ProcessorStates
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.recorded_kernels import RecordedKernels
+from loopscope.analysis.scheduling import After
 from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.threads import Threads
 
@@ -34,8 +38,10 @@ class WhyPart(Document):
 
     name: str
     ns: int
-    cause: str
-    """In words."""
+    words: Annotated[Words, INTERNAL]
+    after: Annotated[After | None, OPTIONAL] = None
+    """Of a part `runnable`: whether its thread had been preempted, or was woken. None: the events
+    do not tell."""
     page_faults: Annotated[int | None, OPTIONAL] = None
     """How many the thread had while it was running. None: it was not, or they are not known."""
     stolen_ns: Annotated[int | None, OPTIONAL] = None
@@ -49,9 +55,16 @@ class WhyPart(Document):
     """Time in ns for which the packet of the part `link` lay in the ring of what emulates the link,
     also where the planned delay covers it. None: it is not known."""
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cause(self) -> str:
+        """In words."""
+        return text_of(self.words)
+
     def told(self) -> str:
         """The cause, with the number of page faults, what may have been stolen, and the like."""
-        more = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
+        more = " (preempted)" if self.after == "preempted" else ""
+        more += f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
         if self.stolen_ns:
             more += f" (the hypervisor had up to {duration(self.stolen_ns)} of it)"
         if self.slowed_to_khz is not None:
@@ -129,10 +142,11 @@ def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]
         told = part
         if part.start < begin or part.end > end:
             told = replace(part, start=max(part.start, begin), end=min(part.end, end))
-        cause, faults = causes.of(told), causes.page_faults(told)
+        words, faults = causes.of(told), causes.page_faults(told)
         stolen, slowed_to = causes.stolen(told), causes.slowed_to(told)
         idle_state = causes.idle_state(told)
-        if found and (found[-1].name, found[-1].cause) == (part.name, cause):
+        key = part.name, words, part.after
+        if found and (found[-1].name, found[-1].words, found[-1].after) == key:
             before = found.pop()
             ns += before.ns
             stolen += before.stolen_ns or 0
@@ -142,5 +156,5 @@ def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]
             slowed_to = min(slowest, default=None)
             idle_state = before.idle_state if idle_state is None else idle_state
         more = faults, stolen or None, slowed_to, idle_state, causes.ring_ns(told)
-        found.append(WhyPart(part.name, ns, cause, *more))
+        found.append(WhyPart(part.name, ns, words, part.after, *more))
     return tuple(found)

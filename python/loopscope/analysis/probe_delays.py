@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.cause_words import by_kind, summed_up
 from loopscope.analysis.causes import UNKNOWN
 from loopscope.analysis.critical_path import Part, prefixed, split
 from loopscope.analysis.document import Document
@@ -21,6 +22,7 @@ from loopscope.timeline import RunError
 
 if TYPE_CHECKING:
     from loopscope.analysis.bounded_statistics import Nanoseconds
+    from loopscope.analysis.cause_words import Kind, Words
     from loopscope.analysis.kernel_causes import Caused
     from loopscope.analysis.probe_exchanges import Exchanges
     from loopscope.analysis.scheduling import Scheduling
@@ -167,24 +169,27 @@ def _causes(
 
     Parts of a name count with what they have more than the least leg has of that name.
     """
-    held: Counter[tuple[str, str]] = Counter()
-    ns: dict[tuple[str, str], float] = defaultdict(float)
+    held: Counter[Kind] = Counter()
+    ns: dict[Kind, float] = defaultdict(float)
+    every: dict[Kind, Counter[Words]] = defaultdict(Counter)
     for parts, excess in zip(slow, above.tolist(), strict=True):
         if not excess:
             continue
         took = _by_name(parts)
         more = {name: max(sum_ - usual[name], 0) for name, sum_ in took.items()}
         whole = sum(more.values())
-        by_cause: Counter[tuple[str, str]] = Counter()
-        for part in parts:
-            by_cause[part.name, part.cause] += part.ns
-        for key, length in by_cause.items():
-            if more[key[0]]:
-                held[key] += 1
-                ns[key] += excess * (more[key[0]] / whole) * (length / took[key[0]])
-    every = sum(ns.values())
-    causes = [DelayCause(*key, held[key], round(ns[key]), ns[key] / every) for key in ns]
-    return tuple(sorted(causes, key=lambda each: (-each.ns, each.cause)))
+        for kind, causes in by_kind(parts).items():
+            name, _ = kind
+            if more[name]:
+                every[kind] += causes
+                held[kind] += 1
+                ns[kind] += excess * (more[name] / whole) * (causes.total() / took[name])
+    all_ns = sum(ns.values())
+    found = [
+        DelayCause(kind[0], str(summed_up(every[kind])), held[kind], round(ns[kind]), of / all_ns)
+        for kind, of in ns.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.ns, each.cause)))
 
 
 def _explained(kernels: Kernels, exchanges: Exchanges, row: int) -> WhyMessage:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from loopscope.analysis.cause_words import CauseText, Kind, Words, by_kind, is_meant, summed_up
 from loopscope.analysis.causes import UNKNOWN
-from loopscope.analysis.document import Document
+from loopscope.analysis.document import UNLESS_EMPTY, Document
 from loopscope.analysis.message_dag import MessageDag
 from loopscope.analysis.path_result import TIMES
 from loopscope.analysis.quantity_text import duration, number
@@ -42,12 +43,19 @@ class RankedCause(Document):
     name: str
     """The name of its parts, see `WhyPart`."""
     cause: str
+    """In words: of all processors, and with the component in place of its threads, unless that is
+    always the same one."""
     in_time: int
     """Late messages that would not be late without it."""
     messages: int
     """Late messages that it held at all."""
     ns: int
     """For how long it held them, together."""
+    several: Annotated[tuple[tuple[str, ...], ...], UNLESS_EMPTY]
+    """The processors or threads that ``cause`` does not name, see `CauseText`."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {CauseText(self.cause, self.several)}"
 
 
 @dataclass(frozen=True)
@@ -69,28 +77,40 @@ class WithoutCause(Document):
 
 def rank(late: Sequence[WhyMessage], limit_ns: int) -> list[RankedCause]:
     """The causes of messages that took longer than a limit, that of the most first."""
-    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: dict[Kind, list[int]] = defaultdict(lambda: [0, 0, 0])
+    every: dict[Kind, Counter[Words]] = defaultdict(Counter)
     for message in late:
-        for key, ns in message.causes().items():
-            found = sums[key]
+        for kind, held in by_kind(message.parts()).items():
+            every[kind] += held
+            ns = held.total()
+            found = sums[kind]
             found[0] += message.ns - ns <= limit_ns
             found[1] += 1
             found[2] += ns
-    causes = [RankedCause(*key, *found) for key, found in sums.items()]
+    causes = []
+    for kind, (in_time, held_messages, ns) in sums.items():
+        text, several = summed_up(every[kind])
+        causes.append(RankedCause(kind[0], text, in_time, held_messages, ns, several))
     return sorted(causes, key=lambda each: (-each.in_time, -each.ns, each.cause))
 
 
 def without(found: Sequence[WhyMessage], cause: str) -> WithoutCause:
-    """A path's times without the causes that contain a text. Raises `ValueError` if none does."""
-    lengths, taken = [], []
-    for message in found:
-        parts = message.causes().items()
-        lengths.append(message.ns)
-        taken.append(sum(ns for (name, text), ns in parts if cause in f"{name}: {text}"))
-    if not any(taken):
+    """A path's times without the causes that a text is part of, each as it is ranked.
+
+    Raises `ValueError` if it is part of none.
+    """
+    by_message = [by_kind(message.parts()) for message in found]
+    every: dict[Kind, set[Words]] = defaultdict(set)
+    for kinds in by_message:
+        for kind, causes in kinds.items():
+            every[kind].update(causes)
+    meant = {kind for kind, causes in every.items() if is_meant(kind, causes, cause)}
+    if not meant:
         raise ValueError(f"no message was held by {cause!r}: `why --rank` names the causes")
-    before = np.array(lengths)
-    held = np.array(taken)
+    before = np.array([message.ns for message in found])
+    held = np.array(
+        [sum(kinds[kind].total() for kind in meant & kinds.keys()) for kinds in by_message]
+    )
     return WithoutCause(
         cause, len(before), int((held > 0).sum()), times_of(before), times_of(before - held)
     )
@@ -170,7 +190,7 @@ def _main_cause(
     explained = min(len(rows), MOST)
     late = f"{number(len(rows))} above" if len(rows) <= MOST else f"{MOST} slowest above"
     share = 100 * known[0].in_time // explained
-    return f"{share} % of the {late} {duration(limit)}: {known[0].name}: {known[0].cause}"
+    return f"{share} % of the {late} {duration(limit)}: {known[0]}"
 
 
 def _main_loss(run: Run, messages: Messages, wanted: Expectation, times: RepeatTimes) -> str | None:

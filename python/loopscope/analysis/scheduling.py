@@ -34,6 +34,8 @@ UNTOLD_WAKING = "what ended its sleep is not told"
 LOST = "events of the kernel are missing"
 
 State = Literal["running", "runnable", "throttled", "blocked", "unknown"]
+After = Literal["preempted", "woken"]
+"""Whether a thread that waits for a processor had lost one, or slept before."""
 
 _THROTTLED = "kernel.throttled"
 _SAME_NS = 1_000_000
@@ -53,6 +55,8 @@ class Stretch(NamedTuple):
     """What is not told, where the state is unknown."""
     told_at: int = 0
     """When the last event was by which this is known, if it was later than the time of it."""
+    after: After | None = None
+    """What a runnable thread waits after."""
 
 
 class Scheduling:
@@ -201,7 +205,8 @@ class Scheduling:
                 return Stretch(begin, "throttled", cpu, told_at=told_at)
             if self.lost("sleep", went_at - _SAME_NS, went_at + _SAME_NS):
                 return Stretch(begin, "unknown", None, why=LOST, told_at=told_at)
-        return Stretch(begin, "runnable", cpu, waking, told_at=told_at)
+        after: After = "woken" if self._sleeps[went] else "preempted"
+        return Stretch(begin, "runnable", cpu, waking, told_at=told_at, after=after)
 
     def _running(self, tid: int, came: int, at: int) -> Stretch:
         """What a thread does after it came onto a processor, until ``at``."""

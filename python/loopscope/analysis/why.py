@@ -35,7 +35,7 @@ from loopscope.analysis.recorded_kernels import NoSchedulerError, has_events, ho
 from loopscope.analysis.socket_stamps import SocketStamps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from loopscope.analysis.ledger import Sending
     from loopscope.analysis.messages import Messages, Rows
@@ -79,18 +79,12 @@ class WhyMessage(Document):
     loss: str | None = None
     """Between which events it was lost, and by what where that is known."""
 
-    def causes(self) -> Counter[tuple[str, str]]:
-        """For how long each held it in all hops together, ns, by name and cause of the part.
-
-        A hop of which nothing could be told is one part.
-        """
-        sums: Counter[tuple[str, str]] = Counter()
+    def parts(self) -> Iterator[WhyPart]:
+        """Those of all hops. A hop of which nothing could be told is one part."""
         for hop in self.hops:
             if hop.unknown is not None:
-                sums[UNKNOWN, hop.unknown] += max(hop.ns, 0)
-            for part in hop.parts:
-                sums[part.name, part.cause] += part.ns
-        return sums
+                yield WhyPart(UNKNOWN, max(hop.ns, 0), (hop.unknown,))
+            yield from hop.parts
 
 
 def can_explain(run: Run) -> bool:
@@ -303,7 +297,9 @@ class _Explained:
         came, left = self._stamped(repeat, ends, (stamps[0], begin, end), named[3])
         parts = counted.held(sender, receiver, begin, end, came, passage, left, unknown_link)
         rings = {"link": passage.ring_ns} if passage else {}
-        told = tuple(WhyPart(*part, ring_ns=rings.get(part[0])) for part in parts)
+        told = tuple(
+            WhyPart(name, ns, (cause,), ring_ns=rings.get(name)) for name, ns, cause in parts
+        )
         return WhyHop(*named, told, None)
 
     def _stamped(
@@ -353,10 +349,12 @@ def summary(
         return f"{kind} {message.id}: {path}{judged}: lost {message.loss or ''}".rstrip()
     took = f"{duration(message.ns)} {maximum_error(message.err_ns)}"
     text = f"{kind} {message.id}: {path} {took}{judged}"
-    largest = message.causes().most_common(1)
-    if not largest:
+    sums: Counter[tuple[str, str]] = Counter()
+    for part in message.parts():
+        sums[part.name, part.cause] += part.ns
+    if not sums:
         return text
-    ((name, cause), ns) = largest[0]
+    (((name, cause), ns),) = sums.most_common(1)
     return f"{text}: {duration(ns)} {name}: {cause}"
 
 

@@ -331,7 +331,7 @@ def _of_causes(causes: list[RankedCause], late: int) -> Iterator[str]:
             f"{100 * each.in_time / late:.0f} %",
             f"{each.messages}",
             duration(each.ns / each.messages),
-            f"{each.name}: {each.cause}",
+            str(each),
         )
         for each in causes[:RANKED]
     ]

@@ -177,7 +177,7 @@ class _Writer:
                     else (began["next_tid"], began["next_comm"])
                 )
                 if tid:
-                    name = threads[row["host"]].named(tid, comm)
+                    name = threads[row["host"]].named(tid, comm, at=began["ts"])
                     track = self._lane(place, f"CPU {row['cpu']}", 0)
                     fields = {"tid": tid, "err_ns": began["err_ns"]}
                     text = f"idle, then {name}" if idled else name

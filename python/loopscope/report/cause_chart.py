@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.cause_words import by_kind, summed_up
 from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.recorded_kernels import has_events
 from loopscope.analysis.why import slowest, why
@@ -184,19 +185,17 @@ def _band_name(low: float, high: float) -> str:
 
 def _band(name: str, messages: Sequence[WhyMessage], count: int) -> tuple[str, ...]:
     by_name: Counter[str] = Counter()
-    causes: Counter[tuple[str, str]] = Counter()
-    for message in messages:
-        causes += message.causes()
-    for (part, _), ns in causes.items():
-        by_name[part] += ns
+    causes = by_kind(part for message in messages for part in message.parts())
+    for (part, _), held in causes.items():
+        by_name[part] += held.total()
     total = sum(by_name.values())
     shares = (
         f"{part} {duration(ns / len(messages))} ({100 * ns / total:.0f} %)"
         for part, ns in by_name.most_common()
         if ns >= 0.01 * total
     )
-    longest = causes.most_common(1)
-    cause = f"{longest[0][0][0]}: {longest[0][0][1]}" if longest else ""
+    longest = max(causes, key=lambda kind: causes[kind].total(), default=None)
+    cause = "" if longest is None else f"{longest[0]}: {summed_up(causes[longest])}"
     mean = sum(message.ns for message in messages) / len(messages)
     explained = f"{number(len(messages))} of {number(count)}"
     return name, explained, duration(mean), ", ".join(shares), cause
