@@ -49,6 +49,38 @@ def test_a_virtual_machine_without_vmclock_costs_the_notice_of_its_moves() -> No
     assert not clocks.moves(facts("kind aarch64")).ok
 
 
+def test_an_event_that_the_kernel_does_not_have_costs_no_other_one() -> None:
+    def found(**told: Any) -> list[Finding]:
+        answer = dict.fromkeys(kernel.PROGRAMMED, {"why": "", "absent": {}}) | told
+        return list(kernel.programs(facts(programs=answer)))
+
+    (all_there,) = found()
+    assert all_there.ok and all_there.what.endswith("classes sleep, tcp, udp, drop and call")
+    # One that few kernels have.
+    (works,) = found(sleep={"why": "", "absent": {"throttled": "no field"}})
+    assert works.ok and "does not tell when a cgroup" in works.found
+    # One of several events, the only one of a class, and a class that is refused.
+    works, refused, gone, lacking = found(
+        tcp={"why": "", "absent": {"tcp_send": "no tracepoint tcp_sendmsg_locked"}},
+        drop={"why": "", "absent": {"packet_drop": "no tracepoint kfree_skb"}},
+        call={"why": "no memory of threads", "absent": {}},
+    )
+    assert works.ok and works.what.endswith("classes sleep, tcp and udp")
+    assert not gone.ok and gone.what.endswith("class call")
+    assert gone.found == "no memory of threads"
+    assert not refused.ok and refused.what.endswith("class drop")
+    assert "drop:packet_drop (no tracepoint kfree_skb)" in refused.found
+    assert not lacking.ok and lacking.found == (
+        "there are no tcp:tcp_send (no tracepoint tcp_sendmsg_locked)"
+    )
+    # None at all, for one reason.
+    root = {"why": "takes root", "absent": {}}
+    (none,) = found(**dict.fromkeys(kernel.PROGRAMMED, root))
+    assert not none.ok and none.found == "takes root"
+    (failed,) = kernel.programs(Facts(["said programs exit 3"]))
+    assert not failed.ok and failed.found == "exit status 3"
+
+
 def test_what_netem_refuses_is_named() -> None:
     refusal = "the kernel takes it, but not all of it: duplicate is refused beside other qdiscs"
     tried = [
@@ -186,7 +218,7 @@ class Answering:
 
 
 def test_what_a_machine_answers_is_a_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = {"works": "yes", "why": "\x1b[2J[red]", "throttled": True}
+    programs = dict.fromkeys(kernel.PROGRAMMED, {"why": "\x1b[2J[red]", "absent": {}})
     lines = ["uid 0", "capabilities 0"]
     said = f"said programs {json.dumps(programs)}"
     answering: Any = Answering([*lines, said, "said programs exit 0"])
@@ -207,7 +239,8 @@ def test_what_a_machine_answers_is_a_strangers(monkeypatch: pytest.MonkeyPatch) 
     (told,) = (each for each in found.findings if "classes sleep" in each.what)
     assert not told.ok and told.found == "[2J[red]", told
     # No object, no number, no end.
-    for spoilt in ("said programs []", "said programs exit x", "said programs {"):
+    spoilt_ones = ("[]", "exit x", "{", '{"sleep": {"why": "", "absent": 1}}')
+    for spoilt in (f"said programs {each}" for each in spoilt_ones):
         answering._lines = [*lines, spoilt, "said programs exit 0"]
         found = examined()
         assert not found.complete

@@ -50,15 +50,16 @@ measure: {{}}
 """
 # What a program does that many times, and what the machine does at least once meanwhile.
 OFTEN = (
-    "sched_switch sched_waking sched_wakeup hrtimer_start hrtimer_expire_entry softirq_raise "
-    "softirq_entry sys_enter page_fault_user net_dev_queue net_dev_start_xmit net_dev_xmit "
-    "netif_rx netif_receive_skb napi_poll skb_copy_datagram_iovec kfree_skb tcp_probe "
+    "sched_switch sched_waking sched_wakeup hrtimer_start hrtimer_cancel hrtimer_expire_entry "
+    "softirq_raise softirq_entry sys_enter page_fault_user net_dev_queue net_dev_start_xmit "
+    "net_dev_xmit netif_rx netif_receive_skb napi_poll skb_copy_datagram_iovec kfree_skb tcp_probe "
     "interruptible_sleep tcp_send tcp_receive tcp_ready tcp_read segment_queued segment_out "
     "segment_in datagram_queued datagram_out datagram_in datagram_ready datagram_read "
     "packet_drop system_call"
 ).split()
 ONCE = (
-    "sched_wakeup_new sched_process_fork sched_process_exec sched_process_exit inet_sock_set_state"
+    "sched_wakeup_new sched_process_fork sched_process_exec sched_process_exit "
+    "inet_sock_set_state timer_start timer_cancel"
 )
 PAIRS = (
     "irq_handler softirq local_timer reschedule call_function call_function_single irq_work "

@@ -37,7 +37,7 @@ trace: {user: ["pipe:*"], kernel: ["sched:*", "tcp:*"]}
 BY_TRACEFS = (
     "kernel events of classes sched, irq, softirq, timer, idle, syscall, fault, block and net"
 )
-BY_PROGRAMS = "kernel events of classes sleep, call, tcp, udp and drop"
+BY_PROGRAMS = "kernel events of classes sleep, tcp, udp, drop and call"
 COUNTS = "counts of threads (schedstat), where kernel events cannot be recorded"
 LINKS = "emulated links (mover tap)"
 BECOME = "rights by become: sudo"

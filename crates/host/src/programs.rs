@@ -1,22 +1,21 @@
 //! `loopscope-host programs`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use loopscope_kernel::programs;
+use loopscope_kernel::programs::{self, Absent};
 use serde_json::json;
 
-/// Says whether the kernel lets the programs in that record in it.
+/// Says which classes of events the programs in the kernel can record: of each why it cannot be
+/// recorded, which is empty where it can, and the events that this kernel does not have, with why.
 pub fn run() -> anyhow::Result<ExitCode> {
-    let (works, why, throttled) = match programs::check() {
-        Ok(mut absent) => {
-            let all = absent.len();
-            absent.retain(|name| *name != programs::THROTTLED);
-            let why = format!("this kernel has no tracepoint for {}", absent.join(", "));
-            let works = absent.is_empty();
-            (works, if works { String::new() } else { why }, all == absent.len())
-        }
-        Err(error) => (false, error.to_string(), false),
-    };
-    println!("{}", json!({"works": works, "why": why, "throttled": throttled}));
+    let said = programs::check().into_iter().map(|(class, checked)| {
+        let (why, absent) = match checked {
+            Ok(absent) => (String::new(), absent),
+            Err(error) => (error.to_string(), Absent::new()),
+        };
+        (class, json!({"why": why, "absent": absent}))
+    });
+    println!("{}", json!(said.collect::<BTreeMap<_, _>>()));
     Ok(ExitCode::SUCCESS)
 }

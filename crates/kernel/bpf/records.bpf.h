@@ -12,6 +12,8 @@ typedef unsigned long long u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define KERNEL __attribute__((preserve_access_index))
+// What __builtin_preserve_field_info is asked for.
+enum { FIELD_EXISTS = 2 };
 
 // Numbers of helpers and constants: include/uapi/linux/bpf.h, which is not needed to build.
 static long (*const map_update_elem)(void *map, const void *key, const void *value, u64 flags) =

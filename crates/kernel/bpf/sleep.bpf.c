@@ -24,7 +24,6 @@ struct pt_regs {
     unsigned long dx, si, di;
     long orig_ax;
 } KERNEL;
-enum { FIELD_EXISTS = 2 };
 
 // The system call with the number 202, its operations without their flags, and the bits of the word
 // of a lock with priority inheritance that have the thread which holds it (include/uapi/linux/futex.h).

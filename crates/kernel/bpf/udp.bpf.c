@@ -198,11 +198,20 @@ int datagram_read(u64 *arguments) {
 // (crates/divert).
 enum { TAKEN = 0x6c74 };
 
-// A packet is dropped: by the socket that was to have it, or before one was found.
+// What tracefs tells of a drop. Since Linux 6.11 it has the socket, as the tracepoint's fourth argument.
+struct trace_event_raw_kfree_skb {
+    void *rx_sk;
+} KERNEL;
+
+// A packet is dropped: by the socket that was to have it, or before one was found. Where the kernel
+// has no fourth argument, the socket is not known; the verifier would refuse to have it read.
 SECTION("tp_btf/kfree_skb")
 int packet_drop(u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    struct sock *to = (void *)arguments[3];
+    struct trace_event_raw_kfree_skb *traced = 0;
+    struct sock *to = 0;
+    if (__builtin_preserve_field_info(traced->rx_sk, FIELD_EXISTS))
+        to = (void *)arguments[3];
     if (skb->mark == TAKEN)
         return 0;
     u32 netns = to ? to->__sk_common.skc_net.net->ns.inum : netns_of(skb);

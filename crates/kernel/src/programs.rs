@@ -31,5 +31,5 @@ pub const THROTTLED: &str = "throttled";
 /// The group of these events, as the others' is that of their tracepoints.
 pub const GROUP: &str = "bpf";
 
-pub use loaded::{Chosen, Length, Number, ProgramsError, check};
+pub use loaded::{Absent, Chosen, Length, Number, ProgramsError, check};
 pub use recorder::Request;

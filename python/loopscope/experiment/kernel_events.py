@@ -33,9 +33,12 @@ CLASSES: dict[str, tuple[str, ...]] = {
     ),
     "softirq": ("irq/softirq_raise", "irq/softirq_entry", "irq/softirq_exit"),
     "timer": (
+        "timer/timer_start",
+        "timer/timer_cancel",
         "timer/timer_expire_entry",
         "timer/timer_expire_exit",
         "timer/hrtimer_start",
+        "timer/hrtimer_cancel",
         "timer/hrtimer_expire_entry",
         "timer/hrtimer_expire_exit",
     ),

@@ -89,16 +89,16 @@ impl Keeper {
         if OBJECT.is_empty() {
             return Err(ProgramsError::NotBuilt);
         }
-        let refused = |error: &dyn std::error::Error| ProgramsError::Refused(causes(error));
         let btf = structures.get()?;
         let mut loader = EbpfLoader::new();
         loader.allow_unsupported_maps();
-        let mut ebpf = loader.btf(Some(btf)).load(OBJECT).map_err(|e| refused(&e))?;
+        let mut ebpf =
+            loader.btf(Some(btf)).load(OBJECT).map_err(|e| ProgramsError::Refused(causes(&e)))?;
         let map = ebpf.map_mut("namespaces").expect("the object has this map");
         let mut measured: HashMap<&mut MapData, u32, u8> = HashMap::try_from(map)?;
         namespaces.iter().try_for_each(|each| measured.insert(each, How::Measured as u8, 0))?;
         for (program, tracepoint) in PROGRAMS {
-            attach(&mut ebpf, btf, program, tracepoint).map_err(|e| refused(&e))?;
+            attach(&mut ebpf, btf, program, tracepoint)?;
         }
         Ok(Keeper { ebpf })
     }

@@ -3,12 +3,14 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use nix::errno::Errno;
 
 use super::record::{Kind, Record};
 use super::{CALL, CLASSES, SLEEP, TCP};
@@ -33,22 +35,27 @@ pub enum ProgramsError {
     /// The kernel refuses programs.
     #[error("the kernel lets no program in, which takes root (CAP_BPF and CAP_PERFMON): {0}")]
     Refused(String),
+    /// The kernel does not have what the programs read.
+    #[error("this kernel does not have what the programs read: {0}")]
+    Lacking(String),
     /// The kernel's side of it.
     #[error("the kernel's side of the ring: {0}")]
     Maps(#[from] MapError),
 }
 
-/// Whether this machine's kernel lets the programs in: loads them, and takes them out again. `Ok` has
-/// the names of those that it has no tracepoint or no field for.
-pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
-    let mut absent = vec![];
+/// Events by their names, with why the kernel does not have them.
+pub type Absent = BTreeMap<&'static str, String>;
+
+/// Whether this machine's kernel lets the programs in: loads those of each class, and takes them out
+/// again. Of each class the events that it does not have, or why none of it can be recorded.
+pub fn check() -> BTreeMap<&'static str, Result<Absent, ProgramsError>> {
     let structures = Structures::default();
-    for class in CLASSES {
+    let checked = |class| {
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.class() == class).collect();
         let programs = Programs::load(&structures, class, &kinds, 0, &Chosen::default())?;
-        absent.extend(programs.absent.iter().map(|kind| kind.name()));
-    }
-    Ok(absent)
+        Ok(programs.absent.into_iter().map(|(kind, why)| (kind.name(), why)).collect())
+    };
+    CLASSES.into_iter().map(|class| (class, checked(class))).collect()
 }
 
 /// The kernel's description of its structures, read when it is first asked for: that takes some 50 ms.
@@ -137,8 +144,8 @@ pub(crate) struct Programs {
     numbers: Option<HashMap<MapData, u32, [u32; 4]>>,
     /// Whether all threads are recorded as throttled ones are, of the class that has those.
     any_thread: Option<Array<MapData, u32>>,
-    /// Those that this kernel has no tracepoint or no field for.
-    pub(crate) absent: Vec<Kind>,
+    /// Those that this kernel does not have, and why.
+    pub(crate) absent: Vec<(Kind, String)>,
     /// Events that were missed before those that are kept, by name.
     missed_before: BTreeMap<String, u64>,
 }
@@ -176,7 +183,13 @@ impl Programs {
     ) -> Result<Programs, ProgramsError> {
         // Whole pages of any processor, and a power of two.
         let room = room.clamp(64 << 10, 1 << 30).next_power_of_two() as u32;
-        let refused = |error: EbpfError| ProgramsError::Refused(causes(&error));
+        let refused = |error: EbpfError| {
+            ProgramsError::Refused(match &error {
+                // Maps are made in any order, so the first one's name says nothing.
+                EbpfError::MapError(MapError::CreateError { io_error, .. }) => io_error.to_string(),
+                error => causes(error),
+            })
+        };
         let mut loader = EbpfLoader::new();
         // Aya makes no handle for memory of threads, which only programs use.
         loader.allow_unsupported_maps();
@@ -197,10 +210,15 @@ impl Programs {
             let helper = kind.helper().map(|(name, at)| attach(&mut ebpf, btf, name, at));
             match attached.and_then(|()| helper.unwrap_or(Ok(()))) {
                 Ok(()) => {}
-                Err(ProgramError::Btf(_)) => absent.push(kind),
-                Err(error) if lacks_field(&error) => absent.push(kind),
-                Err(error) => return Err(ProgramsError::Refused(causes(&error))),
+                Err(ProgramsError::Lacking(why)) => absent.push((kind, why)),
+                Err(error) => return Err(error),
             }
+        }
+        // The program of the one records the other too.
+        if let Some((_, why)) = absent.iter().find(|(kind, _)| *kind == Kind::Send)
+            && kinds.contains(&Kind::Message)
+        {
+            absent.push((Kind::Message, why.clone()));
         }
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
@@ -308,20 +326,47 @@ pub(super) fn attach(
     btf: &Btf,
     name: &str,
     tracepoint: &str,
-) -> Result<(), ProgramError> {
+) -> Result<(), ProgramsError> {
     let program = ebpf.program_mut(name).expect("the object has this program");
-    let program: &mut BtfTracePoint = program.try_into()?;
-    program.load(tracepoint, btf)?;
-    program.attach()?;
-    Ok(())
+    let program: Result<&mut BtfTracePoint, ProgramError> = program.try_into();
+    let attached = program.and_then(|program| {
+        program.load(tracepoint, btf)?;
+        program.attach()
+    });
+    match attached {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refusal(&error, tracepoint)),
+    }
 }
 
-/// Whether a program was refused because it reads a field that the kernel's structures do not have: Aya
-/// puts a call of a function that does not exist there, as libbpf does.
-fn lacks_field(error: &ProgramError) -> bool {
-    const NO_FUNCTION: &str = "invalid func unknown#195896080"; // 0xbad2310
-    let ProgramError::LoadError { verifier_log, .. } = error else { return false };
-    verifier_log.to_string().contains(NO_FUNCTION)
+/// Why a program was refused: the kernel lacks something that it reads, or lets none in.
+fn refusal(error: &ProgramError, tracepoint: &str) -> ProgramsError {
+    let lacking = match error {
+        ProgramError::Btf(_) => Some(format!("no tracepoint {tracepoint}")),
+        ProgramError::LoadError { io_error, verifier_log } => {
+            lacking(io_error, &verifier_log.to_string(), tracepoint)
+        }
+        _ => None,
+    };
+    lacking.map_or_else(|| ProgramsError::Refused(causes(error)), ProgramsError::Lacking)
+}
+
+/// What the kernel lacks, by what its verifier says; `None`: it lets no program in.
+fn lacking(error: &io::Error, log: &str, tracepoint: &str) -> Option<String> {
+    // Aya calls this function (0xbad2310) where it finds no field, as libbpf does.
+    const NO_FUNCTION: &str = "invalid func unknown#195896080";
+    // What it counted follows what it says.
+    const COUNTED: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let counted = |line: &str| COUNTED.iter().any(|begin| line.starts_with(begin));
+    let said = log.lines().take_while(|line| !counted(line));
+    let last = said.filter(|line| !line.trim().is_empty()).last()?;
+    if error.raw_os_error() == Some(Errno::EPERM as i32) {
+        None
+    } else if log.contains(NO_FUNCTION) {
+        Some(format!("its structures do not have a field that is read at {tracepoint}"))
+    } else {
+        Some(format!("its verifier refuses the program at {tracepoint}: {last}"))
+    }
 }
 
 /// An error and what led to it, in one line.
@@ -347,6 +392,7 @@ mod skip;
 mod tests {
     use aya::Endianness;
 
+    use super::super::DROP;
     use super::*;
 
     /// A kernel without a field says so of the program that reads it, and lets the others in.
@@ -359,16 +405,85 @@ mod tests {
             skip::skipped(&error.to_string());
             return;
         }
-        let mut described = fs::read("/sys/kernel/btf/vmlinux").unwrap();
-        let name = b"\0throttled\0";
-        let places = described.windows(name.len()).enumerate();
-        let at: Vec<usize> = places.filter(|(_, each)| each == name).map(|(at, _)| at).collect();
-        for at in at {
-            described[at + 1] = b'T';
-        }
-        let btf = Btf::parse(&described, Endianness::default()).unwrap();
         let programs =
-            Programs::load_by(&btf, SLEEP_OBJECT, &kinds, 0, &Chosen::default()).unwrap();
-        assert_eq!(programs.absent, [Kind::Throttled]);
+            Programs::load_by(&without("throttled"), SLEEP_OBJECT, &kinds, 0, &Chosen::default())
+                .unwrap();
+        let why = "its structures do not have a field that is read at sched_switch";
+        assert_eq!(programs.absent, [(Kind::Throttled, why.to_owned())]);
+    }
+
+    /// A tracepoint that the kernel does not have costs what its program records, and nothing else.
+    #[test]
+    fn a_tracepoint_that_the_kernel_does_not_have() {
+        let kinds = [Kind::Message, Kind::Receive, Kind::Send];
+        if let Err(error) =
+            Programs::load(&Structures::default(), TCP, &kinds, 0, &Chosen::default())
+        {
+            skip::skipped(&error.to_string());
+            return;
+        }
+        let btf = without("btf_trace_tcp_sendmsg_locked");
+        let programs = Programs::load_by(&btf, TCP_OBJECT, &kinds, 0, &Chosen::default()).unwrap();
+        let why = "no tracepoint tcp_sendmsg_locked".to_owned();
+        assert_eq!(programs.absent, [(Kind::Send, why.clone()), (Kind::Message, why)]);
+    }
+
+    /// A drop is recorded where its tracepoint does not have the socket, which is read nowhere then.
+    /// `icmp_send` has three arguments of the same kinds, as `kfree_skb` has before Linux 6.11.
+    #[test]
+    fn a_tracepoint_with_fewer_arguments() {
+        let three = |btf: &Btf| {
+            let mut loader = EbpfLoader::new();
+            let mut ebpf = loader.allow_unsupported_maps().btf(Some(btf)).load(UDP_OBJECT);
+            ebpf.as_mut().map(|ebpf| attach(ebpf, btf, "packet_drop", "icmp_send")).ok()
+        };
+        if let Err(error) =
+            Programs::load(&Structures::default(), DROP, &[Kind::Drop], 0, &Chosen::default())
+        {
+            skip::skipped(&error.to_string());
+            return;
+        }
+        let older = without("rx_sk");
+        assert!(matches!(three(&older), Some(Ok(()))), "{:?}", three(&older));
+        let drops = [Kind::Drop];
+        let programs = Programs::load_by(&older, UDP_OBJECT, &drops, 0, &Chosen::default());
+        assert_eq!(programs.unwrap().absent, []);
+
+        // The verifier says what a program reads that is not there.
+        let refused = three(Structures::default().get().unwrap());
+        let Some(Err(ProgramsError::Lacking(why))) = refused else { panic!("{refused:?}") };
+        let begin = "its verifier refuses the program at icmp_send: ";
+        assert!(why.starts_with(begin) && why.contains("bpf_context access off=24"), "{why}");
+    }
+
+    /// Another reason than what the kernel has costs all programs.
+    #[test]
+    fn what_a_refusal_says() {
+        let said = |errno, log: &str| {
+            lacking(&io::Error::from_raw_os_error(errno as i32), log, "kfree_skb")
+        };
+        let log = "0: R1=ctx()\nfunc 'kfree_skb' doesn't have 4-th argument\n\
+                   verification time 9 usec\nstack depth 0+0\nprocessed 1 insns\n";
+        let why = "its verifier refuses the program at kfree_skb: func 'kfree_skb' doesn't have \
+                   4-th argument";
+        for errno in [Errno::EACCES, Errno::EINVAL] {
+            assert_eq!(said(errno, log).unwrap(), why);
+        }
+        for of_root in [said(Errno::EPERM, ""), said(Errno::EPERM, log), said(Errno::EINVAL, "")] {
+            assert_eq!(of_root, None);
+        }
+    }
+
+    /// The kernel's description of its structures, in which a name is another one.
+    fn without(name: &str) -> Btf {
+        let mut described = fs::read("/sys/kernel/btf/vmlinux").unwrap();
+        let name = [b"\0", name.as_bytes(), b"\0"].concat();
+        let places = described.windows(name.len()).enumerate();
+        let at: Vec<usize> = places.filter(|(_, each)| *each == name).map(|(at, _)| at).collect();
+        assert!(!at.is_empty());
+        for at in at {
+            described[at + 1] = b'_';
+        }
+        Btf::parse(&described, Endianness::default()).unwrap()
     }
 }

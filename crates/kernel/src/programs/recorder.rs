@@ -72,10 +72,10 @@ impl ProgramRecorder {
         let room = buffer.saturating_mul(processors.len() as u64);
         let mut programs = Programs::load(structures, class, &kinds, room, &request.chosen)?;
         programs.number(&request.numbers)?;
-        let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
+        let absent: Vec<Kind> = programs.absent.iter().map(|(kind, _)| *kind).collect();
+        let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| !absent.contains(kind)).collect();
+        let mut absent: Vec<String> = absent.iter().map(name).collect();
         absent.extend(events.iter().filter(|event| !known.contains(event)).cloned());
-        let there = |kind: &Kind| !programs.absent.contains(kind);
-        let kinds: Vec<Kind> = kinds.into_iter().filter(there).collect();
         let found = Class {
             programs: kinds.iter().map(|kind| kind.name().to_owned()).collect(),
             processors: processors.clone(),

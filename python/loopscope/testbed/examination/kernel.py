@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from loopscope.experiment.kernel_events import CLASSES
 from loopscope.testbed.examination.facts import Facts
@@ -11,6 +11,12 @@ from loopscope.testbed.examination.finding import Finding, either
 # By programs in the kernel, not by tracefs.
 BY_PROGRAMS = "bpf/"
 TRACED = {name: each for name, each in CLASSES.items() if not each[0].startswith(BY_PROGRAMS)}
+PROGRAMMED = tuple(name for name in CLASSES if name not in TRACED)
+# Few kernels have it, so that it is none of what is missed.
+THROTTLED = "sleep:throttled"
+NOT_OBSERVABLE = (
+    "what they tell is not observable here; results of runs name what was asked for and is missing"
+)
 CPU = "/sys/devices/system/cpu/cpu0"
 # capabilities(7): to mount tracefs takes it.
 CAP_SYS_ADMIN = 1 << 21
@@ -71,8 +77,7 @@ def _unobservable(facts: Facts) -> Iterator[Finding]:
             "some of these events",
             False,
             f"there are no {', '.join(absent)}",
-            "what they tell is not observable here; results of runs name what was asked for and "
-            "is missing",
+            NOT_OBSERVABLE,
         )
 
 
@@ -93,15 +98,51 @@ def programs(facts: Facts) -> Iterator[Finding]:
     if answer is None:
         # Another finding says why.
         return
-    works, why, untold = False, answer.failure, ""
-    if not why:
-        told = answer.read()
-        works, why = told["works"] is True, str(told["why"])
-        if not told["throttled"]:
-            untold = "; this kernel does not tell when a cgroup has used up its processor time"
-    yield either(
-        "kernel events of classes sleep, call, tcp, udp and drop",
-        works,
+    if answer.failure:
+        yield _recorded(PROGRAMMED, answer.failure)
+        return
+    refused: dict[str, list[str]] = {}
+    absent: dict[str, str] = {}
+    classes = answer.read()
+    for name in PROGRAMMED:
+        told = classes[name]
+        lacking = {f"{name}:{event}": str(why) for event, why in dict(told["absent"]).items()}
+        why = str(told["why"])
+        if not why and len(lacking) == len(CLASSES[name]):
+            why = f"there is none of its events here: {_each(lacking)}"
+        if why:
+            refused.setdefault(why, []).append(name)
+        else:
+            absent |= lacking
+    untold = ""
+    if absent.pop(THROTTLED, None):
+        untold = "; this kernel does not tell when a cgroup has used up its processor time"
+    unusable = {name for names in refused.values() for name in names}
+    if works := [name for name in PROGRAMMED if name not in unusable]:
+        yield _recorded(works, untold=untold)
+    for why, names in refused.items():
+        yield _recorded(names, why)
+    if absent:
+        yield Finding(
+            "all events of these classes",
+            False,
+            f"there are no {_each(absent)}",
+            NOT_OBSERVABLE,
+        )
+
+
+def _each(lacking: Mapping[str, str]) -> str:
+    """Events that a kernel does not have, each with why."""
+    return ", ".join(f"{event} ({why})" for event, why in lacking.items())
+
+
+def _recorded(classes: Sequence[str], why: str = "", untold: str = "") -> Finding:
+    """Whether classes that programs record can be: yes, where there is no reason why not."""
+    *others, last = classes
+    named = f"classes {', '.join(others)} and {last}" if others else f"class {last}"
+    return either(
+        f"kernel events of {named}",
+        not why,
         f"yes, by programs in the kernel (BPF){untold}",
         why,
         "on what a thread slept, why TCP kept a message and what dropped one is not known: "
