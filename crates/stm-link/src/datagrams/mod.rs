@@ -48,7 +48,7 @@ impl Door {
     /// # Errors
     /// The system refuses.
     pub(crate) fn of(stream: &TcpStream) -> io::Result<Door> {
-        let socket = UdpSocket::bind(SocketAddr::new(stream.local_addr()?.ip(), 0))?;
+        let socket = UdpSocket::bind(with_port(stream.local_addr()?, 0))?;
         let token = u64::from_le_bytes(key::random()?);
         Ok(Door { socket, token, home: Mutex::default() })
     }
@@ -60,6 +60,12 @@ impl Door {
     pub(crate) fn address(&self) -> io::Result<Address> {
         Ok(Address { port: self.socket.local_addr()?.port(), token: self.token })
     }
+}
+
+/// The same address with another port. A link-local address of IPv6 is nothing without its scope.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 /// The next datagram that has come, and from where.

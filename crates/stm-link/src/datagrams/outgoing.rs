@@ -1,7 +1,7 @@
 //! A home's way to a mirror by datagrams.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use crate::datagrams::packet::{LONGEST, parts_of, read_acknowledged};
 use crate::datagrams::sender::Sender;
-use crate::datagrams::{Address, await_any, next_datagram};
+use crate::datagrams::{Address, await_any, next_datagram, with_port};
 use crate::transport::LOOK_EVERY;
 
 /// The datagrams of one connection.
@@ -40,8 +40,8 @@ impl<'a> Outgoing<'a> {
         lifespan: Duration,
         most_waiting: usize,
     ) -> io::Result<Outgoing<'a>> {
-        let socket = UdpSocket::bind(SocketAddr::new(stream.local_addr()?.ip(), 0))?;
-        socket.connect(SocketAddr::new(stream.peer_addr()?.ip(), to.port))?;
+        let socket = UdpSocket::bind(with_port(stream.local_addr()?, 0))?;
+        socket.connect(with_port(stream.peer_addr()?, to.port))?;
         let lifespan_ns = i64::try_from(lifespan.as_nanos()).unwrap_or(i64::MAX);
         let woken = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let sender = Mutex::new(Sender::new(most_waiting));

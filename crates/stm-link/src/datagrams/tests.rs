@@ -1,6 +1,7 @@
 //! A sender and a receiver on ways that lose, delay, reorder and repeat datagrams, in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use fastrand::Rng;
 use loopscope_stm::NewItem;
@@ -8,6 +9,7 @@ use loopscope_stm::NewItem;
 use crate::datagrams::packet::{PART, Part, RANGES};
 use crate::datagrams::receiver::{Receiver, Whole};
 use crate::datagrams::sender::Sender;
+use crate::datagrams::with_port;
 
 const US: i64 = 1000;
 const MS: i64 = 1000 * US;
@@ -266,4 +268,10 @@ fn what_cannot_be_is_an_error() {
     let whole = arrives(part(0, 2, 3000), 3000 - 2 * PART).unwrap().unwrap();
     assert_eq!(whole, Whole { serial: 0, item: item(1, 3000), bytes: vec![1; 3000] });
     assert_eq!(receiver.acknowledges(0), Some(vec![(0, 0)]));
+}
+
+#[test]
+fn a_link_local_address_keeps_its_scope() {
+    let address: SocketAddr = "[fe80::1%3]:7421".parse().unwrap();
+    assert_eq!(with_port(address, 9).to_string(), "[fe80::1%3]:9");
 }
