@@ -91,12 +91,13 @@ pub(crate) struct Recovery {
     pub(crate) by_timeout: bool,
 }
 
-/// A probe for the loss of the last segments (RFC 8985 §7): SND.NXT when it was sent, and whether it
-/// sent data again.
+/// A probe for the loss of the last segments (RFC 8985 §7): SND.NXT when it was sent, whether it sent
+/// data again, and whether a lone segment was on its way, for whose answer it has waited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail {
     pub(crate) until: Place,
     pub(crate) again: bool,
+    pub(crate) lone: bool,
 }
 
 /// Acknowledgements that are to be sent.
@@ -409,7 +410,7 @@ impl Connection {
             return None;
         }
         let room = self.peer_edge.since(self.next).min(most).min(self.written.since(self.next));
-        let again = room == 0;
+        let (again, lone) = (room == 0, self.flight.segments() == 1);
         let places = if again {
             let last = self.flight.last(most)?;
             // Where it begins within a segment, that is cut.
@@ -425,7 +426,7 @@ impl Connection {
         };
         self.congestion.sent(places.end.since(places.start));
         self.counts.sent += 1;
-        self.tail = Some(Tail { until: self.next, again });
+        self.tail = Some(Tail { until: self.next, again, lone });
         Some((places, !again))
     }
 

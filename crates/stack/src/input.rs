@@ -275,7 +275,7 @@ impl Connection {
         }
         if !tail.again || needless {
             self.tail = None;
-            if tail.again {
+            if tail.again && tail.lone {
                 self.trips.probe_was_needless(now);
             }
         } else if ack > tail.until {
