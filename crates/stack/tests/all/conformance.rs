@@ -715,6 +715,17 @@ fn rfc_8985_7_2_a_peer_that_answers_soon_is_not_waited_for_long() {
     }
     let soon = probed(&mut script, at);
     assert!((ms(4)..ms(5)).contains(&soon), "{soon:?}");
+    at += 10;
+    script.gives(ack(at));
+    trip(&mut script, &mut at);
+    // A probe of several segments that was needless says nothing of lone ones.
+    let length = SEGMENT as i64;
+    assert_eq!(script.writes(2 * SEGMENT).len(), 2);
+    assert_eq!(script.passes(ms(20))[0].1.at, at + length);
+    at += 2 * length;
+    script.gives(Gives { blocks: &[(at - length, at)], ..ack(at) });
+    let soon = probed(&mut script, at);
+    assert!((ms(4)..ms(30)).contains(&soon), "{soon:?}");
     // It had them, and was about to say so.
     at += 10;
     let blocks = [(at - 10, at)];
