@@ -233,7 +233,7 @@ fn act(what: What, given: [usize; 4], name: &CStr) {
 /// The same for a system call by its number, `given[0]`.
 fn act_before_call(given: [usize; 4], name: &CStr) {
     let [number, arguments @ ..] = given;
-    // Those that newer architectures do not have.
+    // Architectures that are newer than x86_64 do not have these system calls.
     #[cfg(target_arch = "x86_64")]
     match number as i64 {
         libc::SYS_fork | libc::SYS_vfork => return fork::before_copy(),

@@ -1,9 +1,9 @@
-//! The least retransmission time-out (`LOOPSCOPE_STACK_RTO_MIN`): pure decisions.
+//! The least retransmission time-out (`LOOPSCOPE_STACK_RTO_MIN`), read from its text.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a time-out can be.
+/// The time-outs that can be asked for.
 const RANGE: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_secs(120);
 
 /// The least time-out that a text asks for: a number and its unit (`500us`, `1ms`, `0.2s`). None:

@@ -108,7 +108,7 @@ pub(crate) struct Acks {
     pub(crate) now: bool,
     /// Bytes in order since the last one.
     pub(crate) waiting: usize,
-    /// Whether none waits for another segment.
+    /// Whether each segment is acknowledged at once (TCP_QUICKACK).
     pub(crate) quick: bool,
 }
 

@@ -76,7 +76,7 @@ pub struct Connections<T = ()> {
     /// When to look at which: each connection that waits, and some that have been removed or looked
     /// at.
     looks: BTreeMap<Duration, Vec<Id>>,
-    /// Room for further ones.
+    /// Empty lists that were in `looks`, for the next instants.
     spare: Vec<Vec<Id>>,
 }
 

@@ -12,11 +12,11 @@ const MOST: Duration = Duration::from_secs(120);
 const FIRST: Duration = Duration::from_secs(1);
 /// Two of them are the window of the least and the longest round trip.
 const HALF_WINDOW: Duration = Duration::from_secs(5);
-/// So many round trips of that window tell how long the other end delays its answers.
+/// Round trips that the window needs before they tell how long the other end delays its answers.
 const ENOUGH: u32 = 4;
-/// A probe for the loss of a lone segment waits for so long, at least: processes may be held up.
+/// The least time after which a lone segment is probed for a loss, because processes may be held up.
 const SOON: Duration = Duration::from_millis(2);
-/// After a probe that was needless they wait for long.
+/// The time after a needless probe in which a lone segment is given the longest delay again.
 const LONG: Duration = Duration::from_secs(10);
 
 /// What is known of the round trips of a connection.
@@ -107,7 +107,7 @@ impl RoundTrips {
         (longest * 2).max(SOON).min(at_most)
     }
 
-    /// The other end had a lone segment when that was sent again.
+    /// Notes that a lone segment was sent again although the other end had it.
     pub(crate) fn probe_was_needless(&mut self, now: Duration) {
         self.needless = Some(now);
     }

@@ -40,8 +40,8 @@ class WhyPart(Document):
     ns: int
     words: Annotated[Words, INTERNAL]
     after: Annotated[After | None, OPTIONAL] = None
-    """Of a part `runnable`: whether its thread had been preempted, or was woken. None: the events
-    do not tell."""
+    """Whether the thread of a part `runnable` had been preempted, or was woken. None: the events do
+    not tell."""
     page_faults: Annotated[int | None, OPTIONAL] = None
     """How many the thread had while it was running. None: it was not, or they are not known."""
     stolen_ns: Annotated[int | None, OPTIONAL] = None

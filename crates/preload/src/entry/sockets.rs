@@ -299,7 +299,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
         true => options::setting_datagrams(level, name),
         false => options::setting(level, name),
     };
-    // The kernel would send it.
+    // The call would have the kernel send these bytes, which the stack sends, too.
     if way == Way::Delays && table::kind(fd) == Kind::Taken && descriptor::has_unsent(fd) {
         way = Way::GiveBack;
     }
