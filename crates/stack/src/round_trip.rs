@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(1);
 const HALF_WINDOW: Duration = Duration::from_secs(5);
 /// Round trips that the window needs before they tell how long the other end delays its answers.
 const ENOUGH: u32 = 4;
-/// The least time after which a lone segment is probed for a loss, because processes may be held up.
+/// A lone segment is probed for a loss after this time at the earliest: processes may be held up.
 const SOON: Duration = Duration::from_millis(2);
 /// The time after a needless probe in which a lone segment is given the longest delay again.
 const LONG: Duration = Duration::from_secs(10);
